@@ -37,7 +37,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.evaluation.over_time import check_times, scores_by_period
     from seqclf.evaluation.scores import NETWORK, Scores, write_scores
     from seqclf.report.score_table import show_verdict
-    from seqclf.report.sections.periods import period_table
+    from seqclf.report.sections.breakdowns import period_table
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))

@@ -74,9 +74,9 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
-        """Train a model on the sequences `X` with the labels `y`.
+        """Train a model on the sequences `X` with the labels `y`. Raises InputError for wrong data or settings.
 
-        Rows have no weights, so `BaggingClassifier` and others draw rows. Raises InputError for wrong data or settings.
+        Rows have no weights, so `BaggingClassifier` and others draw rows.
         """
         # `np.unique` sorts the labels, like scikit-learn.
         classes, codes = np.unique(_labels(y), return_inverse=True)
@@ -109,10 +109,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
-        """Return the predicted label of each row (N,).
-
-        Labels have the type of `y`. Raises InputError for a rejected row.
-        """
+        """Return the predicted label of each row (N,), of the type of `y`. Raises InputError for a rejected row."""
         check_is_fitted(self)
         predictions = self._predictions(X)
         class_of = {text: index for index, text in enumerate(self._texts)}
@@ -185,12 +182,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _folder(self) -> Iterator[tuple[Path, Path | None]]:
-        """Yield two paths: the folder of a new run, and the cache folder for prepared data.
-
-        The cache folder is None for the default cache.
-
-        If `self.folder` is None, the run folder and the cache folder are temporary.
-        """
+        """Yield the folder of a new run, and its cache, None for the default; both temporary without a folder."""
         if self.folder is not None:
             # In a cross-validation, all clones of the estimator have the same `folder`, so each run needs its own
             # sub-folder.
@@ -201,10 +193,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _labels(y: Any) -> np.ndarray:
-    """Return the labels as an array (N,).
-
-    Raises InputError if a label is missing or blank, or if `y` has several columns.
-    """
+    """Raises InputError if a label is missing or blank, or if `y` has several columns."""
     if isinstance(y, (pa.Array, pa.ChunkedArray)):
         y = y.to_pylist()
     labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y.tolist() if np.ma.is_masked(y) else y)
@@ -229,7 +218,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def _texts(classes: np.ndarray) -> list[str]:
-    """Return the text of each label, because a run has labels of type string, as in `data.positive=True`."""
+    """A run has labels of type string, as in `data.positive=True`."""
     texts = [str(label) for label in classes.tolist()]
     if len(set(texts)) < len(texts):
         raise InputError("y", f"two labels are alike as texts: {', '.join(texts)}", "rename one")
@@ -253,7 +242,6 @@ def _check_axes(X: Any, axis: str | None) -> None:  # noqa: N803
 
 
 def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
-    """Convert `X` to an Arrow table."""
     if is_table(X):
         table = to_arrow(X, "X")
         return table.read_all() if isinstance(table, pa.RecordBatchReader) else table
@@ -272,7 +260,6 @@ def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
 
 
 def _free_name(names: list[str]) -> str:
-    """Return a name for the label column that is not in `names`."""
     name, taken = "label", {column.casefold() for column in names}
     while name in taken:
         name += "_"
@@ -281,7 +268,7 @@ def _free_name(names: list[str]) -> str:
 
 @contextmanager
 def _console(shown: bool) -> Iterator[None]:
-    """Hide printed output inside the block unless `shown`, because an estimator of scikit-learn prints nothing."""
+    """An estimator of scikit-learn prints nothing."""
     quiet = console.quiet
     console.quiet = quiet or not shown
     progress.DISPLAY.hidden += not shown  # a counter, because estimators may be fitted in several threads

@@ -39,9 +39,8 @@ OPTIONS = "seqclf.training.options.TrainConfig"
 class TrainingSetup:
     """The validated config of a training, and values that the train command would read from its command line.
 
-    `run_folder`: value of the config key `hydra.run.dir`. `names_label`: True if the argument `label` names the label
-    column. `arguments`: dict path of a cached table → name of the argument that the table came from (`data`,
-    `validation` or `test`).
+    `run_folder`: value of `hydra.run.dir`. `names_label`: True if the argument `label` names the label column.
+    `arguments`: dict path of a cached table → name of its argument (`data`, `validation` or `test`).
     """
 
     config: TrainConfig
@@ -66,11 +65,10 @@ class TrainingSetup:
 
 
 def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> TrainingSetup:
-    """Compose and validate the config of a training.
+    """Compose and validate the config of a training. Raises InputError for a wrong setting.
 
-    `sources`: dict argument name (`data`, `validation` or `test`) → table, path or None. `label`: name of the label
-    column, None if the overrides set the name. `overrides`: settings, written as on the command line. Raises InputError
-    for a wrong setting.
+    `sources`: dict argument name (`data`, `validation` or `test`) → table, path or None. `label`: None if the overrides
+    set it. `overrides`: settings, written as on the command line.
     """
     composition, plain = _composed(sources, label, overrides)
     data = plain["data"]
@@ -88,7 +86,7 @@ def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[s
 
 
 def _stored(sources: Mapping[str, Any], data: DataOptions) -> list[tuple[Path, str]]:
-    """Write each source that is a table to the cache. Return a list of pairs (path in the cache, argument name)."""
+    """Write each table to the cache. Return pairs (path in the cache, argument name)."""
     cache = Path(data.cache_dir).expanduser()
     stored = []
     for argument, source in sources.items():
@@ -142,10 +140,7 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
 
 
 def _named_columns(data: DataOptions) -> set[str]:
-    """Return the names of all columns that occur in the data options.
-
-    A level of a pandas index becomes a column if its name occurs in the data options.
-    """
+    """A level of a pandas index becomes a column if its name occurs in the data options."""
     columns = (data.label, data.id, data.group, data.split.column)
     names = {*columns, *data.group_by, *data.order_by, *map(str, data.fields or {})}
     return {name for name in names if name is not None}
@@ -233,10 +228,7 @@ def load_data(
 
 
 def _one_device(config: TrainConfig) -> TrainConfig:
-    """Set `trainer.devices=1` in the config, unless the user has set the devices. Return the new config.
-
-    With several devices, Lightning would start the user's program again for each device.
-    """
+    """Set `trainer.devices=1`, unless the user has: Lightning would start the user's program again for each device."""
     usual = {"devices": "auto", "strategy": "auto", "num_nodes": 1}
     if any(config.trainer.get(name, value) != value for name, value in usual.items()):
         return config

@@ -63,10 +63,7 @@ class Run:
 
     @property
     def predictions(self) -> pa.Table:
-        """Content of predictions.parquet: one prediction per evaluated row.
-
-        Raises InputError if the file is missing.
-        """
+        """Content of predictions.parquet: one prediction per evaluated row. Raises InputError if it is missing."""
         import pyarrow.parquet as pq
 
         path = self.folder / PREDICTIONS
@@ -100,7 +97,7 @@ class Run:
         return f"Run('{self.folder}'{self._scores()})"
 
     def _scores(self) -> str:
-        """Return a text with the main metrics of the test split (of the validation split if there is no test split)."""
+        """Return the main metrics of the test split, or else of validation, as text."""
         from seqclf.evaluation.run_result import RunResult  # imported here, because the import loads pyarrow
 
         if not (self.folder / "metrics.json").is_file():
@@ -115,7 +112,7 @@ class Run:
         return f": {result.split} {', '.join(scores)}"
 
     def _repr_html_(self) -> str:
-        """Return HTML for a notebook. The report is in a frame, so that its styles do not change the notebook."""
+        """The report is in a frame, so that its styles do not change the notebook."""
         title = f"<code>{html.escape(repr(self))}</code>"
         if not self.report.is_file():
             return title

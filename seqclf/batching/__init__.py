@@ -1,4 +1,1 @@
-"""Plan batches by length and pad them.
-
-The modules `plan` and `collate` use only NumPy, and prediction imports both of them.
-"""
+"""Plan batches by length and pad them. `plan` and `collate` use only NumPy, because prediction imports them."""

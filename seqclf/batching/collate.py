@@ -10,9 +10,8 @@ from seqclf.data.ragged import Ragged
 def pad(sequences: Ragged, rows: np.ndarray, width: int | None = None) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Pad the fields of `rows` with zeros. Return the padded fields, and the (B,) int64 lengths of `rows`.
 
-    `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64 for several ids per token. K is the largest
-    number of ids of a token in the batch. T is the longest length in the batch, or `width`. A static field has no axis
-    of tokens: (B,) int64 or (B, D) float32.
+    `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64, where K is the largest number of ids of a token
+    in the batch, and T the longest length, or `width`. A static field has no axis of tokens.
 
     >>> words = Ragged(np.array([0, 3, 5, 6]), {"word": np.array([7, 8, 9, 4, 5, 6])})
     >>> fields, lengths = pad(words, np.array([2, 0]))

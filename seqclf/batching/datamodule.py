@@ -28,11 +28,10 @@ from seqclf.system.state_validation import error_context, require
 
 
 class PlanSampler(DistributedSampler):
-    """Yields the row indices (B,) of each batch of an epoch. Lightning calls `set_epoch` before each epoch.
+    """Yields the row indices (B,) of each batch of an epoch, from the batch `first` on.
 
-    `plan`: all keyword arguments for `plan_batches` except `epoch`. Iteration begins at the batch with index `first`.
-    Lightning wraps most samplers to divide their batches among the ranks, but it does not wrap a `DistributedSampler`.
-    The class inherits from `DistributedSampler`, because the plan has already divided the batches among the ranks.
+    `plan`: all keyword arguments for `plan_batches` except `epoch`, which Lightning sets by `set_epoch`. It is a
+    `DistributedSampler`, because Lightning would divide the batches of others among the ranks again.
 
     >>> limits = {"max_tokens": 12, "max_sequences": None, "pool_batches": 1, "seed": 0}
     >>> sampler = PlanSampler(np.array([5, 1, 6, 2, 3, 4]), **limits)
@@ -66,18 +65,14 @@ class PlanSampler(DistributedSampler):
         return iter(self.batches[self.first :])
 
     def __len__(self) -> int:
-        """Return the number of batches of the epoch, including batches before `first`.
-
-        In a resumed epoch, Lightning counts batches from the start of the epoch.
-        """
+        """Return the number of all batches, because Lightning counts a resumed epoch from its start."""
         return len(self.batches)
 
 
 class FixedSampler(PlanSampler, SequentialSampler):  # type: ignore[misc]
     """Yields the batches of epoch 0 in every epoch, for evaluation and for `overfit_batches`.
 
-    With `overfit_batches`, Lightning replaces any other sampler by a sampler of single rows. Lightning does not replace
-    a `SequentialSampler`, so `FixedSampler` inherits from `SequentialSampler`.
+    It is a `SequentialSampler`, because `overfit_batches` replaces others by samplers of single rows.
     """
 
     def set_epoch(self, epoch: int) -> None:
@@ -90,9 +85,8 @@ class FixedSampler(PlanSampler, SequentialSampler):  # type: ignore[misc]
 class TrainingLoader(DataLoader):
     """Yields the batches of an epoch, beginning with the first batch that was not used for training yet.
 
-    `first_batch`: function that returns the index of the first batch. The loader calls the function at the start of
-    each epoch. `threaded`: True to prefetch batches in a thread. `counts_epochs`: True to increase the epoch number
-    after each pass, for a training loop without a Trainer.
+    `first_batch`: function that returns its index at the start of each epoch. `threaded`: True to prefetch batches in a
+    thread. `counts_epochs`: True to count epochs after each pass, for a training loop without a Trainer.
     """
 
     sampler: PlanSampler
@@ -117,10 +111,7 @@ class TrainingLoader(DataLoader):
                 self.sampler.set_epoch(self.sampler.epoch + 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty dict, because the trainer stores the position inside the epoch.
-
-        Lightning assumes that a loader can resume if it has the methods `state_dict` and `load_state_dict`.
-        """
+        """Return {}: the trainer stores the position, but Lightning resumes only loaders with this method."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -132,13 +123,12 @@ RESIDENT_ROWS = 1024  # number of rows of a large split that are read before its
 
 
 class Batch(NamedTuple):
-    """Batch of right-padded sequences. The class is a NamedTuple, so that PyTorch pins each field.
+    """Batch of right-padded sequences, a NamedTuple so that PyTorch pins each field.
 
-    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64.
-    `host_lengths`: (B,) NumPy array of the lengths. `ids`: (B,) NumPy array of row indices in the split. `host_lengths`
-    and `ids` stay on the host. `weight`: factor for the mean loss of the batch, which is either 1 or (rows of the
-    batch) / (mean rows per batch). If a rank has no rows in a step, its batch holds one short row with the weight 0,
-    which has no effect on training.
+    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64. On
+    the host, `host_lengths`: (B,) NumPy array, and `ids`: (B,) NumPy array of row indices in the split. `weight`:
+    factor for the mean loss: 1, or (rows of the batch) / (mean rows per batch). A rank without rows in a step has one
+    short row with the weight 0.
     """
 
     fields: dict[str, Tensor]
@@ -149,9 +139,9 @@ class Batch(NamedTuple):
     weight: float = 1.0
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the batch with its tensors on `device`. Return the batch itself if it is already on `device`.
+        """Return the batch with its tensors on `device`, itself if it is there.
 
-        Without this method, Lightning would take 0.1 ms per step on the CPU to traverse the fields of the batch.
+        Without this method, Lightning would take 0.1 ms per step on the CPU to traverse the fields.
         """
         device = torch.device(device)
         if self.lengths.device == device:
@@ -167,12 +157,9 @@ class Batch(NamedTuple):
 class BatchDataset(Dataset):
     """Dataset that returns a padded batch for an array of row indices.
 
-    `mean_rows`: mean number of rows of a training batch, which is the divisor in `Batch.weight`. If `mean_rows` is
-    None, every batch has the weight 1.
-
-    For each row that is read, the operating system maps about 64 kB of the file into memory. To keep memory use
-    constant, the dataset releases the memory pages of a split larger than `RESIDENT_BYTES` after every `RESIDENT_ROWS`
-    rows.
+    `mean_rows`: mean rows of a training batch, the divisor in `Batch.weight`, None for the weight 1. Each row that is
+    read maps about 64 kB of the file into memory, so the memory pages of a split larger than `RESIDENT_BYTES` are
+    released after every `RESIDENT_ROWS` rows.
     """
 
     def __init__(self, split: Split, mean_rows: float | None = None):
@@ -250,10 +237,7 @@ class SequenceDataModule(pl.LightningDataModule):
             self.trainer.reload_dataloaders_every_n_epochs = 1
 
     def train_dataloader(self) -> DataLoader:
-        """Return the training loader.
-
-        All epochs use the same loader, so that the worker processes keep running between epochs.
-        """
+        """Return the training loader, the same for all epochs, so that its worker processes keep running."""
         if self.training is None:
             data = self._split("train")
             plan = {key: getattr(self.batching, key) for key in PLAN_KEYS}
@@ -273,10 +257,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return self.training
 
     def val_dataloader(self) -> DataLoader | list[DataLoader]:
-        """Return the validation loader, or [] if there is no validation split.
-
-        All epochs use the same validation loader.
-        """
+        """Return the validation loader, the same for all epochs, or [] if there is no validation split."""
         if "validation" not in self.splits:
             return []
         if self.validation is None:
@@ -295,10 +276,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return self._sorted(split, {})
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the settings and the position inside the epoch, which are stored in a checkpoint.
-
-        See `resume_settings`.
-        """
+        """Return the settings and the position inside the epoch for a checkpoint (see `resume_settings`)."""
         return {"settings": {**self.settings(), RANKS: self.planned_ranks}, "trained": self._batches_trained()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -314,11 +292,7 @@ class SequenceDataModule(pl.LightningDataModule):
 
     @property
     def planned_ranks(self) -> int:
-        """Number of ranks for which each step is planned.
-
-        The number of planned ranks is `batching.ranks`, if this option is set. If `batching.ranks` is not set, a
-        resumed run takes the number from the checkpoint, and a new run takes the number of running ranks.
-        """
+        """Number of ranks for which each step is planned: `batching.ranks`, or as in the checkpoint, or all."""
         return self.batching.ranks or self.resumed_ranks or self._ranks().get("world_size", 1)
 
     def settings(self) -> dict[str, Any]:
@@ -346,11 +320,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return self.splits[name]
 
     def _threaded(self) -> bool:
-        """Return True if batches are prefetched in a thread.
-
-        Prefetching is faster only if training runs on another device. If training runs on the CPU, the prefetching
-        thread takes more time from the training than it saves.
-        """
+        """On the CPU, a prefetching thread takes more time from the training than it saves."""
         if self.batching.num_workers or self.trainer is None:
             return False
         return self.trainer.strategy.root_device.type != "cpu"

@@ -96,7 +96,6 @@ def plan_batches(
 
 
 def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:
-    """Return the rows of an epoch in random order."""
     if not balance or labels is None or not count:
         order = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
         generator.shuffle(order)  # the random order is the same for both integer types
@@ -116,15 +115,11 @@ def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | 
 
 
 def _mean(costs: np.ndarray, order: np.ndarray, balance: float) -> float:
-    """Return the mean length of the rows of an epoch.
-
-    The order of the rows does not change the result, because integers are summed.
-    """
+    """Return the mean length of the rows of an epoch, a sum of integers, so that no order changes it."""
     return float(costs[order].mean() if balance else costs.mean())
 
 
 def _sort_descending(lengths: np.ndarray) -> np.ndarray:
-    """Return the row indices that sort lengths in descending order. The sort is stable."""
     below_longest = lengths.max(initial=0) - lengths
     if below_longest.max(initial=0) < 2**16:
         below_longest = below_longest.astype(np.uint16)  # NumPy sorts 16-bit integers several times as fast as others

@@ -1,7 +1,7 @@
 """Compare the settings that decide the rows of each step, between a checkpoint and the run that resumes it.
 
-The state in a checkpoint is `{"trained": number of batches of the current epoch that were trained on, "settings": {key:
-value}}`. A key of the settings is written as on the command line, such as `batching.max_tokens`.
+A checkpoint holds `{"trained": number of trained batches of the epoch, "settings": {key as on the command line:
+value}}`.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ POSITION = {
 def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return `key=value` for each setting of a checkpoint that differs in the run that resumes it.
 
-    Raises InputError if the checkpoint was written inside an epoch and a setting differs. Inside an epoch, a changed
-    setting would cause some rows to be read twice and other rows to be skipped. Between epochs, a setting may change,
-    because the next epoch is planned anew and reads every row once. The number of running ranks may change at any step,
-    because it does not change the rows of a step.
+    Raises InputError inside an epoch, where a changed setting would read some rows twice and skip others. The next
+    epoch is planned anew. The number of running ranks may always change, because it does not change the rows of a step.
     """
     changed = [
         f"{key}={_text(value)}"

@@ -28,11 +28,8 @@ class RowBatch(NamedTuple):
 class SplitRows:
     """The rows of a split, for the methods `fit_to` and `fit_to_validation` of a network.
 
-    Args:
-        split: Split with N rows.
-        digest: Hash of the data set that the split belongs to.
-        class_weights: (C,) weight of each class in the loss, above 0.
-        device: Device of the tensors of a batch.
+    `digest`: hash of the data set. `class_weights`: (C,) weights of the classes in the loss, above 0. `device`: that of
+    the tensors of a batch.
     """
 
     def __init__(self, split: Split, digest: str, class_weights: np.ndarray, device: torch.device | str = "cpu"):

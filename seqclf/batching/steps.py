@@ -22,22 +22,14 @@ class Limits(NamedTuple):
 
 
 def step_bounds(descending: np.ndarray, limits: Limits, ranks: int, last: bool) -> list[int]:
-    """Cut rows, sorted by descending length, into consecutive steps of `ranks` batches each.
+    """Cut rows, sorted by descending length, into consecutive steps of `ranks` batches, and return their bounds.
 
-    With several ranks, a step ends early if its next rows are too short: a batch of `limits.max_rows` such rows would
+    With several ranks, a step ends early if its next rows are too short: a batch of `limits.max_rows` of them would
     cost less than the mean batch of the step. Batches of longer rows therefore have fewer rows, and all ranks get equal
     costs.
 
-    Args:
-        descending: (n,) integers ≥ 1, lengths of the rows in tokens.
-        limits: limits of each batch.
-        ranks: number of ranks for which the steps are planned.
-        last: True for the last pool of the epoch. In the last pool, the rows at the end that do not fill a step form a
-            smaller step. In other pools, the bounds leave out the rows at the end that do not fill a step, and the
-            caller adds these rows to the next pool.
-
-    Returns:
-        Bounds of the steps, as positions in `descending`. The first row of a step is the longest row of the step.
+    `descending`: (n,) integers ≥ 1, lengths of the rows in tokens. `last`: True for the last pool of the epoch, where
+    the rows that do not fill a step form a smaller one; otherwise the bounds leave them out, for the next pool.
     """
     bounds = [0]
     if ranks == 1:
@@ -56,10 +48,9 @@ def step_bounds(descending: np.ndarray, limits: Limits, ranks: int, last: bool) 
 
 
 def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: int) -> np.ndarray:
-    """Divide a step planned for `ranks` ranks among `world_size` running ranks.
+    """Return the (world_size + 1,) bounds of the rows of each running rank of a step planned for `ranks` ranks.
 
-    Return the (world_size + 1,) bounds of the rows of each rank. With fewer running ranks than planned ranks, the
-    limits of a batch are raised in proportion.
+    With fewer running ranks, the limits of a batch are raised in proportion.
     """
     growth = max(ranks, world_size)
     return deal(
@@ -71,7 +62,6 @@ def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: in
 
 
 def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Limits, ranks: int) -> int:
-    """Return the end position of the step that begins at `start`."""
     fitting = start
     for _ in range(ranks):
         if fitting < len(descending):
@@ -88,10 +78,9 @@ def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Li
 
 
 def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limits: Limits, ranks: int) -> int:
-    """Return the bound between the last two steps that gives both steps about the same number of tokens.
+    """Return the bound between the last two steps that gives both about the same number of tokens.
 
-    If the two steps were not balanced, the last step would have only a few rows. A few rows cannot be divided into
-    parts of equal cost.
+    A last step of a few rows could not be divided into parts of equal cost.
     """
     start, full, end = bounds
     middle = int(np.searchsorted(tokens, (tokens[start] + tokens[end]) // 2))
@@ -118,10 +107,7 @@ def _batch_end(descending: np.ndarray, start: int, limits: Limits) -> int:
 
 
 def _cheapest(descending: np.ndarray, overhead: float) -> int:
-    """Cut rows into two batches with the lowest total cost, and return the number of rows in the first batch.
-
-    The second batch gets the remaining rows. The cost of a batch is longest * (count + overhead).
-    """
+    """Return the rows in the first of two batches of the lowest total cost, each longest * (count + overhead)."""
     longest, shortest = int(descending[0]), int(descending[-1])
     if (longest - shortest) * (len(descending) - 1) <= overhead * shortest:  # no cut of the rows lowers the cost
         return len(descending)

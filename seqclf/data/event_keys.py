@@ -26,10 +26,9 @@ TIME_NAME = re.compile(r"time|date|stamp|epoch|(^|_)(ts|at)($|_)", re.IGNORECASE
 
 
 def times_of_sequences(reader: SourceReader, sample: pa.Table, options: DataOptions) -> list[str]:
-    """Return the columns with one time per sequence, which are not free text.
+    """Return the columns with one time per sequence, which are not free text. docs/data.md states the rules.
 
-    Raises InputError if a key of an event table seems to be forgotten. docs/data.md states the rules. `reader`: reader
-    of the training source. `sample`: first rows of the training source.
+    `sample`: first rows of the training source. Raises InputError if a key of an event table seems to be forgotten.
     """
     roles = {options.label, *options.group_by}
     cells = {name: sample.column(name) for name in sample.column_names if name not in roles}
@@ -63,7 +62,6 @@ def _is_time(name: str, cells: pa.ChunkedArray) -> bool:
 
 
 def _require_sequences(reader: SourceReader, names: Sequence[str], times: Sequence[str], options: DataOptions) -> None:
-    """Raise InputError if a column in `names` and a column in `times` are the keys of an event table."""
     label = "NULL" if options.labels else quote_identifier(options.label)
     for name, time in product(names, times):
         group, moment = quote_identifier(name), quote_identifier(time)

@@ -1,8 +1,7 @@
-"""Specs of encoded fields. A spec describes one input of a model: its type, shape and size.
+"""Specs of encoded fields: the type, shape and size of one input of a model.
 
-The tokens of each field kind are of one of three token kinds: category, bag or number. A tree field also produces an
-array with the parent of each node. Specs are typed dicts and not dataclasses, because checkpoints hold only plain
-values. Models of other packages get specs as plain dicts too.
+A token is a category, a bag or a number. A tree field also has an array of parents. Specs are typed dicts, because
+checkpoints and models of other packages get plain values.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ COMBINATIONS = ("mean", "sum", "max")
 class CategorySpec(TypedDict):
     """A field with one id per token: (B, T) int64, below `size`, 0 for unknown values.
 
-    `vector_size`: number of dimensions of the pretrained vectors; missing if the field has no pretrained vectors.
-    `static`: True for a field with one id per sequence, (B,) int64.
+    `vector_size`: dimensions of pretrained vectors, if there are any. `static`: True for one id per sequence, (B,)
+    int64.
     """
 
     name: str
@@ -35,9 +34,8 @@ class CategorySpec(TypedDict):
 class BagSpec(TypedDict):
     """A field with several ids per token: (B, T, K) int64, below `size`, 0 for padding, 1 for unknown values.
 
-    K is the largest number of ids of a token in the batch. In the last dimension, the ids of a token come first, and
-    zeros fill the rest. `combine`: function that combines the vectors of a token's ids into one vector: mean, sum or
-    max.
+    K is the largest number of ids of a token in the batch; the ids come first, zeros fill the rest. `combine`: `mean`,
+    `sum` or `max` of the vectors of a token's ids.
     """
 
     name: str
@@ -47,16 +45,13 @@ class BagSpec(TypedDict):
 
 
 class NumberSpec(TypedDict):
-    """A field of numbers: (B, T, `width`) float32.
+    """A field of numbers: (B, T, `width`) float32. Keys that a spec lacks are the same for all channels.
 
-    `scaled`: list with True for each channel that has a standard deviation of about 1, and False for masks, sines and
-    cosines. If the spec lacks `scaled`, every channel has a standard deviation of about 1. `within`: list with the
-    standard deviation of each channel within sequences, at most 1. The noise of training is proportional to it. If the
-    spec lacks `within`, it is 1 for every channel. `constant`: list with True for each channel that has the same value
-    in all tokens of a sequence, such as the level of the sequence. If the spec lacks `constant`, there is no such
-    channel. `masked`: number W of values that may be missing. They are the first W channels, and the next W are their
-    masks: 1 where the value is present. If the spec lacks `masked`, there are no masks. `static`: True for a field with
-    numbers per sequence, (B, `width`) float32.
+    `scaled`: True for each channel with a standard deviation of about 1 (by default all), False for masks, sines and
+    cosines. `within`: standard deviation of each channel within sequences, at most 1 (the default); the noise of
+    training is proportional to it. `constant`: True for each channel with one value per sequence, such as its level (by
+    default none). `masked`: number W of values that may be missing: the first W channels, followed by their W masks, 1
+    where present (by default 0). `static`: True for numbers per sequence, (B, `width`) float32.
     """
 
     name: str
@@ -70,11 +65,11 @@ class NumberSpec(TypedDict):
 
 
 class ParentsSpec(TypedDict):
-    """The parents of the nodes of a tree: (B, T) int64.
+    """The parents of the nodes of a tree: (B, T) int64 positions in the sequence, -1 for the root, which is the last
+    node.
 
-    Each value is the position of the parent in the sequence, or -1 for the root. Children come before their parents, so
-    the root is the last node. `node_classes`: for each tag of the tree, the class code of the class with the same name,
-    or -1 if there is no such class. The array `node_labels` holds the tag number of each node (see `kinds.tree`).
+    Children come before their parents. `node_classes`: for each tag, the code of the class of the same name, or -1. The
+    array `node_labels` holds the tag number of each node (see `kinds.tree`).
     """
 
     name: str

@@ -1,7 +1,6 @@
 """64-bit hashes (xxHash, XXH3) of sequences, texts and category values.
 
-Among n different values, the probability that any two of them have the same hash is n² / 2^65. The probability is 3e-8
-for a million rows and 0.03 for a billion rows.
+Two of n different values share a hash with probability n² / 2^65: 3e-8 for a million rows, 0.03 for a billion.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
 def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Hash the tokens of each row, and return the (N,) uint64 hashes.
+    """Return the (N,) uint64 hashes of rows; row i holds the tokens [offsets[i], offsets[i + 1]).
 
-    `tokens`: (S,) or (S, C); tokens are compared by their bytes. `offsets`: (N + 1,); row i holds the tokens
-    [offsets[i], offsets[i + 1]).
+    `tokens`: (S,) or (S, C), compared by their bytes. `offsets`: (N + 1,).
     """
     tokens = np.ascontiguousarray(tokens)
     if not tokens.nbytes:
@@ -48,11 +46,9 @@ def hash_bytes(texts: Iterable[bytes]) -> np.ndarray:
 
 
 class CodeHashes:
-    """Hashes of category values. A value is looked up by its code.
+    """Hashes of category values, looked up by code. `codes`: dict value → code from 0, which may grow later.
 
-    A code depends on the position at which a value first appears in the data, but a hash depends on the value only.
-    Keys of rows are made of hashes, because such keys do not depend on the order of the rows. `codes`: dict value →
-    code, counted from 0. New values may be added to the dict later.
+    Codes depend on the order of the rows, hashes on the value only, so keys of rows are made of hashes.
     """
 
     def __init__(self, codes: Mapping[Any, int]):

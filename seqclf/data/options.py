@@ -49,10 +49,7 @@ def require_generator(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def require_fields(value: Any, info: ValidationInfo) -> Any:
-    """Reject a value of `fields` or `static` that is not a mapping.
-
-    For a list of names, the error message suggests a mapping of these names. Fields set to null are inferred.
-    """
+    """Reject `fields` or `static` that is no mapping; for a list of names, the error suggests one. Null is inferred."""
     if value is None:
         return None
     if isinstance(value, dict):
@@ -66,8 +63,7 @@ def require_fields(value: Any, info: ValidationInfo) -> Any:
 class DataOptions(Options):
     """Options of the config block `data`. conf/data/files.yaml explains each key and holds its default.
 
-    The field kinds and field options in `fields` are checked later, when the data file is read, because some kinds and
-    options may be inferred from the data.
+    Kinds and options of `fields` are checked when the file is read, because some may be inferred from it.
     """
 
     name: Annotated[Text, AfterValidator(require_folder_name)]

@@ -1,8 +1,7 @@
-"""Prepare data: turn source files into an encoded dataset on disk.
+"""Prepare data: turn source files into an encoded dataset on disk, once per state of the files and options.
 
-The dataset is built only once, as long as neither the source files nor the options change. The first pass over the
-source files checks the rows and stages the good rows on disk. Then rows are assigned to splits, and encoders are fit on
-the training rows only. The second pass encodes the staged rows and writes the splits.
+The first pass checks the rows and stages the good ones on disk. Then rows are assigned to splits, and encoders are fit
+on the training rows only. The second pass encodes the staged rows and writes the splits.
 """
 
 from __future__ import annotations
@@ -58,14 +57,14 @@ FieldCheck = Callable[[Encoders], None]  # argument: dict field → encoder (fit
 
 
 def accept_fields(_: Encoders) -> None:
-    """Accept all fields. `accept_fields` is the default of the argument `check_fields`."""
+    """Accept all fields."""
 
 
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
     """Read, check, split and encode the data, or open the cached dataset if neither files nor options have changed.
 
-    `check_fields`: function that is called when the fields are known, before all rows are read. `check_fields` raises
-    InputError to reject a field. If `data.generator` is set, `check_fields` is also called before the generator runs.
+    `check_fields` is called when the fields are known, before rows are read or generated; it raises InputError to
+    reject a field.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
@@ -116,10 +115,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
 
 
 def _declared_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldEncoder]]:
-    """Return dict field → encoder class of its field kind.
-
-    The dict is empty if no fields are declared, or if a field kind is unknown.
-    """
+    """Empty if no fields are declared, or if a field kind is unknown."""
     kinds = {
         str(name): spec.get("kind") if isinstance(spec, Mapping) else spec for name, spec in (fields or {}).items()
     }
@@ -135,10 +131,9 @@ def build_dataset(
     check_fields: FieldCheck = accept_fields,
     notes: Sequence[str] = (),
 ) -> None:
-    """Build a dataset in the folder `scratch`, in the sub-folder CONTENT.
+    """Build a dataset in `scratch`/CONTENT. Raises InputError for data that cannot be used.
 
-    Raises InputError for data that cannot be used. `sources`: dict split → source with the rows of this split.
-    `check_fields`: see `prepare`. `notes`: lines to store with the dataset.
+    `sources`: dict split → source. `check_fields`: see `prepare`. `notes`: lines to store with the dataset.
     """
     policy = SplitPolicy.from_options(options.split, options.group, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
@@ -252,10 +247,7 @@ def _collect_all(
 
 
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
-    """Open the label table that `data.labels` names, or return None if the option is not set.
-
-    The label table may also hold static fields, and the columns named in `data.group` and `data.split.column`.
-    """
+    """The table may also hold static fields, and the columns of `data.group` and `data.split.column`."""
     source = options.source("labels")
     if source is None:
         return None
@@ -277,10 +269,7 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
 def _build_schema(
     options: DataOptions, reader: SourceReader, label_table: LabelTable | None
 ) -> tuple[Schema, list[str]]:
-    """Return the schema of the training source, and notes on what was inferred from its rows.
-
-    Settings that the options leave out are inferred from the first rows.
-    """
+    """Return the schema of the training source, and notes on what its first rows decided."""
     sample = reader.sample(INFERENCE_ROWS)
     reasons = {  # dict column → why it is no field
         **dict.fromkeys(_split_columns(options), "it splits the rows"),
@@ -324,7 +313,6 @@ def _build_schema(
 
 
 def _static_notes(static: Sequence[Field], schema: Schema) -> list[str]:
-    """Return a line about inferred static fields and how to declare one as another field, or none."""
     if not static:
         return []
     shown = ", ".join(f"{field.name} ({field.kind})" for field in static)
@@ -334,8 +322,6 @@ def _static_notes(static: Sequence[Field], schema: Schema) -> list[str]:
 
 
 def _ignored_notes(schema: Schema, sample: pa.Table, options: DataOptions, reasons: Mapping[str, str]) -> list[str]:
-    """Return a line that names each column without a field and the reason, or none. `reasons`: those that are known."""
-
     def reason(name: str) -> str:
         cells = sample.column(name)
         if name in reasons:
@@ -354,19 +340,13 @@ def _ignored_notes(schema: Schema, sample: pa.Table, options: DataOptions, reaso
 
 
 def _split_columns(options: DataOptions) -> list[str]:
-    """Return the group column and the time column, except columns that are also in `order_by`.
-
-    When fields are inferred from the data, the returned columns are skipped.
-    """
+    """Return columns that become no inferred fields: group and time, unless they are in `order_by`."""
     columns = (options.group, options.split.column)
     return [column for column in columns if column is not None and column not in options.order_by]
 
 
 def _require_classes(labels: pa.ChunkedArray, where: str, *, are_many: bool) -> None:
-    """Raise InputError if the (N,) labels look like quantities or ids instead of classes.
-
-    `where`: file and column of the labels, as shown in the error message. `are_many`: True if many numbers are classes.
-    """
+    """Raise InputError if labels look like quantities or ids. `are_many`: True if many numbers are classes."""
     distinct = pc.unique(labels)
     if len(distinct) <= FEW_LABELS:
         return
@@ -381,7 +361,7 @@ def _require_classes(labels: pa.ChunkedArray, where: str, *, are_many: bool) -> 
 
 
 def _are_whole(labels: pa.Array) -> bool | None:
-    """Return True for whole numbers, False if numbers have fractions, and None if a label is no number."""
+    """None if a label is no number."""
     try:
         values = labels.cast(pa.float64()).to_numpy()
     except pa.ArrowInvalid:
@@ -400,10 +380,7 @@ def _only_group(staged: Staged, label: str) -> str | None:
 
 
 def _classes(labels: pa.ChunkedArray, splits: np.ndarray) -> list[str]:
-    """Return the sorted distinct labels of the training rows. Integers are sorted as numbers, other labels as text.
-
-    `labels`: (N,) labels of the training source. `splits`: (N,) position of each row's split in SPLITS.
-    """
+    """Return the sorted labels of the training rows, integers as numbers. `splits`: (N,) position in SPLITS."""
     classes = pc.unique(labels.filter(pa.array(splits == SPLITS.index("train")))).to_pylist()
     try:
         # If integers were sorted as text, 10 would come before 2.
@@ -413,7 +390,6 @@ def _classes(labels: pa.ChunkedArray, splits: np.ndarray) -> list[str]:
 
 
 def _some_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> pa.Table:
-    """Return the columns of up to MAX_ROWS training rows, drawn at random."""
     training = np.flatnonzero(splits == SPLITS.index("train"))
     drawn = np.full(len(splits), -1)
     drawn[np.random.default_rng(0).permutation(training)[:MAX_ROWS]] = SPLITS.index("train")
@@ -421,10 +397,7 @@ def _some_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> 
 
 
 def _training_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Stream the columns `columns` of the training rows.
-
-    `splits`: (N,) position of each staged row's split in SPLITS.
-    """
+    """`splits`: (N,) position of each staged row's split in SPLITS."""
     start = 0
     for record_batch in staged.batches(*columns):
         is_training = splits[start : start + record_batch.num_rows] == SPLITS.index("train")

@@ -81,12 +81,11 @@ def quantities(fields: Mapping[str, CategoryEncoder], rows: pa.Table) -> tuple[l
 def decide(values: np.ndarray, row: np.ndarray, labels: np.ndarray) -> tuple[bool, str]:
     """Return True if integers are quantities, and the reason.
 
-    A token tells the label of its sequence. Integers are quantities if the closest other values tell a held-out label
-    about as well as the value itself, which is as good as none for codes. If neither tells the label, the next
-    different value of the sequence is predicted in the same way.
+    Integers are quantities if the closest other values tell a held-out label about as well as the value itself, which
+    is as good as none for codes. If neither tells the label, the next different value of the sequence is predicted
+    instead.
 
-    `values`: (S,) float64, NaN where missing. `row`: (S,) ascending position of the sequence of each token. `labels`:
-    (N,) class codes.
+    `values`: (S,) float64, NaN where missing. `row`: (S,) ascending sequence of each token. `labels`: (N,) class codes.
 
     >>> rng = np.random.default_rng(0)
     >>> labels, row = rng.integers(0, 2, 900), np.arange(9000) // 10
@@ -113,10 +112,7 @@ def decide(values: np.ndarray, row: np.ndarray, labels: np.ndarray) -> tuple[boo
 
 
 def _told(codes: np.ndarray, outcome: np.ndarray, row: np.ndarray, level: tuple[float, float]) -> bool | None:
-    """Return True if close values tell the outcome about as well as the value itself, None if neither tells it.
-
-    `codes`: (S,) ranks of the values. `outcome`: (S,) codes of what is predicted. `level`: see LABEL_LEVEL.
-    """
+    """None if neither close values nor the value itself tell the outcome. `level`: see LABEL_LEVEL."""
     if len(np.unique(row)) < 2 * PARTS:
         return None
     ratio, least = level

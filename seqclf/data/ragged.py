@@ -1,7 +1,4 @@
-"""Ragged arrays hold the tokens of all sequences end to end.
-
-This module also converts Arrow list columns to ragged arrays.
-"""
+"""Ragged arrays hold the tokens of all sequences end to end. Arrow list columns are converted to them."""
 
 from __future__ import annotations
 
@@ -16,9 +13,8 @@ import pyarrow.compute as pc
 class Ragged(NamedTuple):
     """N encoded sequences with S tokens in total.
 
-    `offsets`: (N + 1,) int64; row i holds the tokens [offsets[i], offsets[i + 1]). `fields`: dict field → values of its
-    tokens, (S,) int32, (S, D) float32 or (S, K) int32 (see `EncodedField`). `static`: dict static field → values of the
-    sequences, (N,) int32 or (N, D) float32.
+    `offsets`: (N + 1,) int64; row i holds the tokens [offsets[i], offsets[i + 1]). `fields`: dict field → (S,) int32,
+    (S, D) float32 or (S, K) int32 (see `EncodedField`). `static`: dict static field → (N,) int32 or (N, D) float32.
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> len(sequences), sequences.lengths.tolist()
@@ -39,9 +35,8 @@ class Ragged(NamedTuple):
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
-    """Copy the sequences at the (M,) positions `rows`, in the order of `rows`.
-
-    If `rows` selects all sequences in their order, `sequences` is returned without a copy.
+    """Copy the sequences at the (M,) positions `rows`, in this order. All rows in their order are returned without a
+    copy.
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> last_first = take(sequences, np.array([1, 0]))
@@ -99,10 +94,7 @@ def vector_values(column: pa.Array, width: int) -> np.ndarray:
 
 
 def list_offsets(lengths: np.ndarray) -> np.ndarray:
-    """Return the (N + 1,) int64 offsets of rows with the (N,) `lengths`.
-
-    Row i holds the tokens [offsets[i], offsets[i + 1]).
-    """
+    """Return the (N + 1,) int64 offsets of rows with the (N,) `lengths`."""
     return np.concatenate([[0], np.cumsum(lengths)])
 
 
@@ -110,11 +102,10 @@ def list_offsets(lengths: np.ndarray) -> np.ndarray:
 
 
 def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.ndarray:
-    """For each token and channel, find the last token of the same row that has a value in this channel.
+    """Return the (S, W) index of the last token of the same row with a value in the channel, or -1 if there is none.
 
-    Return the (S, W) indices of the tokens that are found, or -1 where no token has a value. `seen`: (S, W) mask, True
-    where a token has a value; the rows are joined end to end. `lengths`: (N,) lengths of the rows. `inclusive`: True to
-    include the token itself, False to search only the tokens before it.
+    `seen`: (S, W) mask, True where a token has a value. `lengths`: (N,) lengths of the rows. `inclusive`: True if the
+    token itself counts too.
 
     >>> last_seen(np.array([[True], [False], [False]]), np.array([2, 1]), inclusive=True).tolist()
     [[0], [0], [-1]]
@@ -130,19 +121,15 @@ def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.n
 
 
 def fill_forward(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Replace each missing value by the last present value in the same row, or by NaN if there is none.
-
-    Returns an (S, W) array.
-    """
+    """Replace each missing value by the last one in the same row, or by NaN if there is none. Returns (S, W)."""
     latest = last_seen(seen, lengths, inclusive=True)
     return np.where(latest < 0, np.nan, np.take_along_axis(values, np.maximum(latest, 0), axis=0))
 
 
 def elapsed_since_seen(seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray) -> np.ndarray:
-    """Return the (S, W) time between each token and the last earlier token of its row that has a value.
+    """Return the (S, W) time since the last earlier token of the row with a value, or else since the row's first token.
 
-    If no earlier token of the row has a value, the time since the first token of the row is returned. `clock`: (S,)
-    time of each token. The result has the unit of `clock`.
+    `clock`: (S,) time of each token, in the unit of the result.
     """
     latest = last_seen(seen, lengths, inclusive=False)
     starts = np.repeat(np.cumsum(lengths) - lengths, lengths)

@@ -34,12 +34,11 @@ FILE = "file number"  # the space prevents a clash with field names
 
 @dataclass(frozen=True)
 class Staged:
-    """Rows of one source that passed the checks. The rows are staged on disk until they are encoded.
+    """Rows of one source that passed the checks, on disk until they are encoded.
 
-    `rows`: number of rows in the source, rejected rows included. `events`: number of events in an event table, rejected
-    events included; 0 for a source that is not an event table. `lost_events`: number of events on malformed lines,
-    which belong to an unknown group. `files`: names of the source files. The column FILE of the staged rows holds
-    positions in the list `files`.
+    `rows`: rows in the source, with rejected ones. `events`: events of an event table, with rejected ones, else 0.
+    `lost_events`: events on malformed lines, whose group is unknown. `files`: names of the source files, at the
+    positions in the column FILE.
     """
 
     source: Source
@@ -63,10 +62,7 @@ class Staged:
 
 
 def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:
-    """Raise InputError if the source lacks a required column.
-
-    The required columns are the columns of the schema, and the columns in `also`, a list of (option, column) pairs.
-    """
+    """Raise InputError if the source lacks a column of the schema or of `also`, a list of (option, column)."""
     named = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
     required = [(option, column) for option, column in named if column is not None]
     require_columns(required, reader.column_types, str(reader.source))
@@ -86,8 +82,7 @@ def collect(
     """Read all rows of a source, and stage the good rows in a new file at `path`.
 
     `keys`: dict canonical column → SQL expression for the time or the group of a row. `keep_texts`: True to stage the
-    original texts too (see `storage.store.text_columns`). Raises InputError if the source has no rows, or if too many
-    rows are rejected.
+    original texts too (see `storage.store.text_columns`). Raises InputError if there are no rows, or too many bad ones.
     """
     staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else label_table.without_joined(schema, reader.column_types.keys())
@@ -130,8 +125,6 @@ def collect(
 
 
 class _Staging:
-    """Collects the rows of one source while they are checked and staged."""
-
     def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool):
         self.schema = schema
         self.encoders = encoders
@@ -188,10 +181,7 @@ class _Staging:
         )
 
     def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
-        """Return the (N,) int32 file number of each row.
-
-        A file that is not in `file_numbers` yet gets the next number.
-        """
+        """A file that is not in `file_numbers` yet gets the next number."""
         if rows.files is None:
             return np.full(len(rows.row_numbers), self._file_number(rows.file), np.int32)
         encoded = rows.files.dictionary_encode()
@@ -204,7 +194,6 @@ class _Staging:
     def _staged_columns(
         self, columns: pa.RecordBatch, row_numbers: np.ndarray, file_numbers: np.ndarray
     ) -> pa.RecordBatch:
-        """Return the columns to stage: label, fields, id as text, row number, file number, texts and group names."""
         fields = {name: encoder.stage(columns.column(name)) for name, encoder in self.encoders.items()}
         # Lists are truncated before they are staged, so that encoders are fit only on the tokens that are kept.
         truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), tokens_of(self.encoders))
@@ -224,11 +213,7 @@ class _Staging:
 
 
 def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:
-    """Return True if the ids are just the row numbers of the source, in ascending order.
-
-    Numbers may be left out, because some rows are rejected and some rows have no id. A row number does not identify a
-    sequence, because the number 1 in two files does not stand for the same sequence.
-    """
+    """Gaps are fine (rejected rows, no id). Row numbers identify nothing: number 1 of two files is two sequences."""
     try:
         numbers = ids.drop_null().cast(pa.float64()).to_numpy()  # integers with nulls are often written as 1.0, 2.0, …
     except pa.ArrowException:

@@ -24,11 +24,7 @@ CHANCE = 1e-6  # probability of a column of tokens that never varies within a se
 
 
 class Values(NamedTuple):
-    """Values of a column.
-
-    `rows`: number of rows. `missing`: number of rows without a value. `most`: largest number of rows with one value.
-    `distinct`: number of distinct values. `whole`: number of distinct values that spell a whole number.
-    """
+    """Numbers of rows, of rows without a value and with the most frequent one, of distinct and whole values."""
 
     rows: int
     missing: int
@@ -42,9 +38,9 @@ def with_static(
 ) -> tuple[Schema, dict[str, str]]:
     """Return a schema with static fields for the columns with one value per sequence, and why others are ignored.
 
-    In an event table, they are the token fields whose value never changes within a sequence, by all rows, unless that
-    may be chance. In a table of sequences, they are columns that are no fields. Numbers, and categories of few values,
-    become static fields. `sample`: first rows. `skip`: columns that stay what they are.
+    In an event table, these are token fields that never change within a sequence, by all rows, unless by chance. In a
+    table of sequences, these are columns that are no fields. Numbers, and categories of few values, become static
+    fields. `sample`: first rows. `skip`: columns that stay what they are.
     """
     if schema.group_by:
         candidates = [field for field in schema.fields if _may_be_static(field, schema, skip)]
@@ -80,7 +76,6 @@ def _may_be_static(field: Field, schema: Schema, skip: set[str]) -> bool:
 
 
 def _constant_columns(reader: SourceReader, schema: Schema, sample: pa.Table, names: list[str]) -> list[str]:
-    """Return the columns with one value in all events of each sequence, or a value in none of them."""
     keys = [key_sql(column, reader.column_types[column]) for column in schema.group_by]
     # Most columns vary within the first sequences, and need no look at all rows.
     first = pa.table({**{f"key {at}": sample.column(name) for at, name in enumerate(schema.group_by)}})
@@ -144,9 +139,6 @@ def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: 
 
 
 def _is_constant_beyond_chance(values: Values, sequences: int) -> bool:
-    """Return False if tokens in any order might be constant within sequences by chance.
-
-    A further token of a sequence equals the first one with at most the proportion of the most frequent value.
-    """
+    """A further token of a sequence equals the first one with at most the proportion of the most frequent value."""
     further = values.rows - sequences
     return values.most < values.rows and further * math.log(values.most / values.rows) < math.log(CHANCE)

@@ -33,8 +33,8 @@ class EncodedBatch(NamedTuple):
     """A record batch of N staged rows, together with their encoded sequences.
 
     `labels`: (N,) int64 class codes, -1 for a label that never occurs in train. `original_lengths`: (N,) lengths before
-    truncation, 0 for a text in which no token is known. `splits`: (N,) position of each row's split in SPLITS, -1 for
-    rows that are in no split. `groups`: (N,) group numbers (see `Split.groups`).
+    truncation, 0 if no token is known. `splits`: (N,) position in SPLITS, -1 for none. `groups`: (N,) (see
+    `Split.groups`).
     """
 
     staged: pa.RecordBatch
@@ -75,10 +75,9 @@ class StoreWriter:
         splits: Mapping[str, np.ndarray],
         groups: Mapping[str, np.ndarray | None],
     ) -> tuple[dict[str, dict[str, str]], dict[str, SplitCounts]]:
-        """Write every split. Return two dicts: split → digests of its arrays, and split → counts of its rows.
+        """Write every split. Return dict split → digests of its arrays, and dict split → counts of its rows.
 
-        `splits`: dict source → (N,) position of each row's split in SPLITS, -1 for rows that are in no split. `groups`:
-        dict source → (N,) group numbers (see `Split.groups`).
+        `splits`: dict source → (N,) position in SPLITS, -1 for none. `groups`: dict source → (N,) (see `Split.groups`).
         """
         digests: dict[str, dict[str, str]] = {}
         for origin, source in staged.items():
@@ -92,10 +91,7 @@ class StoreWriter:
         return digests, {name: self.report[name] for name in digests}
 
     def _write_source(self, source: Staged, splits: np.ndarray, groups: np.ndarray | None) -> dict[str, _Part]:
-        """Write the rows of one source. Rows of the training source may go to any split.
-
-        Rows of another source all go to the same split.
-        """
+        """Rows of the training source may go to any split, those of another source to one."""
         names = [name for split, name in enumerate(SPLITS) if (splits == split).any()]
         with ExitStack() as stack:
             parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in names}
@@ -121,9 +117,9 @@ class StoreWriter:
         return EncodedBatch(staged, sequences, original_lengths, codes, splits, groups)
 
     def _refuse(self, batch: EncodedBatch, files: list[str], parts: Mapping[str, _Part]) -> None:
-        """Reject rows with a label that never occurs in train, and rows in which no token is known.
+        """Reject rows with a label that train lacks, or without a known token.
 
-        Raises InputError for a row with more than `data.max_length` tokens if `data.truncate` is `error`.
+        Raises InputError for rows longer than `data.max_length` if `data.truncate` is `error`.
         """
         in_split = batch.splits >= 0
         column = self.schema.token_fields[0].column
@@ -148,13 +144,11 @@ class StoreWriter:
             self.quarantine.add([refused])
 
     def _too_long(self, batch: EncodedBatch) -> np.ndarray:
-        """Return the (N,) mask of rows with more than `data.max_length` tokens."""
         limit = self.schema.max_length
         lengths = batch.original_lengths
         return np.zeros(len(lengths), bool) if limit is None else lengths > limit
 
     def _write(self, batch: EncodedBatch, parts: Mapping[str, _Part]) -> None:
-        """Write each usable row of a batch to its split."""
         usable, too_long = batch.usable(), self._too_long(batch)
         has_limit = self.schema.max_length is not None
         for name, part in parts.items():
@@ -166,11 +160,7 @@ class StoreWriter:
                 part.counts.truncated += int(too_long[rows].sum())
 
     def _report(self, origin: str, source: Staged, parts: Mapping[str, _Part]) -> None:
-        """Add the counts of the splits of one source to the report. Raises InputError if a split has no usable rows.
-
-        Rows that the first pass rejected have no split. Rejected rows without a split are counted under `origin`, the
-        split in whose option the source is named.
-        """
+        """Rows rejected by the first pass count under `origin`, the split whose option names the source."""
         late = [refusal for part in parts.values() for refusal in part.refused]
         for name, part in parts.items():
             if not part.counts.used:
@@ -186,8 +176,6 @@ class StoreWriter:
 
 
 class _Part:
-    """A split that is being written, with its counts, its rejected rows and the digests of its arrays."""
-
     def __init__(self, writer: SplitWriter):
         self.writer = writer
         self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
@@ -202,11 +190,7 @@ class _Part:
         unknown_ids: Mapping[str, int],
         texts: pa.RecordBatch | None,
     ) -> None:
-        """Append the rows of the batch at the positions `rows`.
-
-        `unknown_ids`: dict field → id that stands for unknown values; only fields that are stored as ids are in the
-        dict. `texts`: original texts of all rows of the batch.
-        """
+        """`unknown_ids`: dict field stored as ids → id of unknown values. `texts`: of all rows of the batch."""
         sequences, labels = take(batch.sequences, rows), batch.labels[rows]
         indices = pa.array(rows)
         self.writer.append(
@@ -231,5 +215,4 @@ class _Part:
         self.counts.unknown_tokens += int(has_unknown.sum())
 
     def digest(self) -> dict[str, str]:
-        """Return dict array name → SHA-256 digest as hexadecimal text."""
         return {name: digest.hexdigest() for name, digest in self.digests.items()}

@@ -1,8 +1,7 @@
 """Typed blocks (text, tables, figures) that an HTML page and the terminal both render.
 
-A result is described once, as a `Section` of blocks, for the page and for the terminal. A `Document` has a title, a
-summary and sections. The modules `html`, `terminal` and `markdown` render documents. Figures, templates and texts with
-`page_only` appear only on HTML pages. The terminal shows fewer rows of a table than a page does.
+A `Document` has a title, a summary and `Section`s of blocks. Figures, templates and texts with `page_only` appear only
+on HTML pages. The terminal shows fewer rows of a table than a page does.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ LONG_TABLE = 25  # number of rows; a page folds a longer table if `Table.folded`
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph.
-
-    `soft`: True to print the text in a pale colour on a page. `style`: Rich style of the text in the terminal.
-    """
+    """A paragraph. `soft`: True for a pale colour on a page. `style`: Rich style in the terminal."""
 
     text: str
     soft: bool = False
@@ -44,12 +40,11 @@ class Alerts:
 class Table:
     """A table. The first cell of each row is the heading of the row.
 
-    `columns`: dict heading → "text", "number" or "bar". The cells of a "bar" column are fractions of the column's
-    width. The terminal omits bar columns, because another column of the table shows the same numbers. Two columns
-    without a heading need different keys: use "" and " ". `caption`: a line above the table. `strong`: index of the row
-    that is printed in bold. `folded`: if this title is not `None`, a page hides a table of more than `LONG_TABLE` rows
-    until the reader clicks the title. `shades`: CSS class and strength (a CSS percentage) of the background of each
-    row, empty for a table without shades; only on pages.
+    `columns`: dict heading → "text", "number" or "bar"; without a heading, use the keys "" and " ". Cells of a "bar"
+    column are fractions of its width; the terminal omits it, because another column shows the same numbers. `caption`:
+    a line above the table. `strong`: index of the row that is printed in bold. `folded`: title under which a page hides
+    more than `LONG_TABLE` rows. `shades`: CSS class and strength (a CSS percentage) of the background of each row, on
+    pages.
     """
 
     columns: Mapping[str, str]
@@ -101,11 +96,10 @@ class Picture:
 
 
 class HeatCell(NamedTuple):
-    """A cell of a heat map.
+    """A cell of a heat map. `share`: strength of its colour, from 0 to 1.
 
-    `share`: strength of the cell's colour, from 0 to 1. `kind`: style of the cell. The style is "up" for a number ≥ 0,
-    "down" for a number < 0, "count" for a count, "unknown" for a cell with a dashed frame, "active" for a cell with a
-    bar, and "" for a text.
+    `kind`: "up" for a number ≥ 0, "down" for one below, "count" for a count, "unknown" for a dashed frame, "active" for
+    a bar, and "" for a text.
     """
 
     text: str
@@ -117,8 +111,8 @@ class HeatCell(NamedTuple):
 class HeatMap:
     """A table of coloured cells.
 
-    `rows`: one pair (row heading, cells) for each row. A padding cell is `None`. `headings`: column headings. `corner`:
-    meaning of the column headings, such as "token".
+    `rows`: pairs (row heading, cells); a padding cell is `None`. `corner`: meaning of the column headings, such as
+    "token".
     """
 
     caption: str
@@ -149,10 +143,9 @@ class Folded:
 
 @dataclass(frozen=True)
 class Template:
-    """Content of a page that a Jinja template renders, with an optional JavaScript file.
+    """Content of a page alone that a Jinja template renders, with an optional JavaScript file.
 
-    Only pages show it. `name`, `script`: paths of the template and the JavaScript file in `documents/templates`.
-    `context`: dict variable → value. The template can use only these variables.
+    `name`, `script`: their paths in `documents/templates`. `context`: dict variable → value, for the template.
     """
 
     name: str
@@ -165,9 +158,9 @@ Block: TypeAlias = Text | Alerts | Table | Code | Picture | HeatMaps | Folded | 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a document: a heading and blocks. An entry of `blocks` that is `None` is omitted.
+    """A heading and blocks. An entry of `blocks` that is `None` is omitted.
 
-    `aside`: text next to the heading, such as a tensor shape. The table of contents of a page also shows `aside`.
+    `aside`: text next to the heading, also in the table of contents, such as a tensor shape.
     """
 
     heading: str
@@ -189,9 +182,8 @@ class Section:
 class Document:
     """A complete text for readers, such as a report, with a title, a summary and sections.
 
-    `lead`: bold text before the summary. `answers`: dict question → answer, shown below the summary. `facts`: dict name
-    of a fact → lines of text, shown below the answers. `alerts`: problems, one line each. A page shows the alerts
-    before the sections, and the terminal prints them after the sections.
+    `lead`: bold text before the summary. `answers`: dict question → answer below it. `facts`: dict name → lines of text
+    below these. `alerts`: problems, one line each, before the sections of a page, after those in the terminal.
     """
 
     title: str

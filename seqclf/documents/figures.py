@@ -47,7 +47,7 @@ def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -
 
 
 def _inline(svg: str) -> Markup:
-    """Return the `svg` element of an SVG file, without metadata, fixed size, namespaces and unused ids."""
+    """Return the `svg` element without metadata, fixed size, namespaces and unused ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg)

@@ -46,9 +46,7 @@ def number(value: float) -> str:
 
 
 def plain_number(value: float, digits: int = 4) -> str:
-    """Format a number with `digits` significant digits.
-
-    Digits before the decimal point are never rounded away, unless the number is at least `HUGE`.
+    """Format a number with `digits` significant digits. Only from `HUGE` on, digits before the point are rounded.
 
     >>> plain_number(0.01234567), plain_number(1745980000.0), plain_number(9999.6), plain_number(3e20)
     ('0.01235', '1745980000', '10000', '3e+20')
@@ -147,9 +145,7 @@ def listed(values: Sequence[object], most: int = 8) -> str:
 def warning_lines(
     warnings: Sequence[str], most: int | None = None, characters: int = MAX_WARNING_CHARACTERS
 ) -> list[str]:
-    """Shorten each warning to `characters`, and keep only the first `most` warnings.
-
-    If warnings are left out, the last line gives their number.
+    """Shorten each warning to `characters`, and keep only the first `most`, with a last line that counts the others.
 
     >>> warning_lines(["a", "b", "c"], most=2)
     ['a', 'b', 'and 1 more warning']
@@ -162,8 +158,7 @@ def warning_lines(
 def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:
     """Return the first items, the number of omitted items, and the last items.
 
-    If items are omitted, only `most` - 1 items are returned, so that a line about the omitted items fits in `most`
-    lines. About two thirds of the returned items are first items, and the others are last items.
+    If items are omitted, `most` - 1 are returned, two thirds of them first ones, to leave a line for the number.
 
     >>> head_and_tail(range(10), most=4)
     (range(0, 2), 7, range(9, 10))

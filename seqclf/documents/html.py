@@ -1,7 +1,6 @@
-"""HTML pages rendered from the Jinja templates in `documents/templates`.
+"""HTML pages rendered from the Jinja templates in `documents/templates`, each a single file that loads no other.
 
-A page is a single file and loads no other file. Every value is escaped unless its type is `Markup`, so a label or a
-column name can never become HTML markup.
+Every value is escaped unless its type is `Markup`, so a label or a column name can never become HTML markup.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def render_body(section: Section) -> Markup:
 
 
 def render_template(block: Template) -> Markup:
-    """Render the template of a block. The template can use only the variables in `block.context`."""
+    """Render the template of a block, which can use only the variables in `block.context`."""
     return Markup(environment().get_template(block.name).render(block.context))
 
 
@@ -85,10 +84,9 @@ def css_percent(fraction: float) -> str:
 
 
 def render_page(template: str, *, title: str, script: str = "", **context: Any) -> str:
-    """Render a complete page.
+    """Render a complete page. `script`: JavaScript at its end, or "".
 
-    `script`: JavaScript at the end of the page, or "". The content security policy of the page lists the hash of this
-    script, so the page runs no other script.
+    The content security policy of the page lists the hash of this script, so the page runs no other script.
     """
     policy = POLICY
     if script:
@@ -105,7 +103,7 @@ def read_template(name: str) -> str:
 
 @cache
 def environment() -> Environment:
-    """Return the Jinja environment of all templates. The environment escapes every value that is not `Markup`."""
+    """Return the Jinja environment of all templates, which escapes every value that is not `Markup`."""
     # Jinja is imported here, so that a command that writes no page does not spend time on the import.
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 

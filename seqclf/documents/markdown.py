@@ -27,10 +27,7 @@ def render_markdown(document: Document) -> str:
 
 
 def plain(value: object) -> str:
-    """Return a text on one line, with Markdown and HTML characters escaped.
-
-    Labels and column names may contain Markdown or HTML characters.
-    """
+    """Return a text on one line, with Markdown and HTML characters, which labels may contain, escaped."""
     return MARKUP.sub(r"\\\1", shortened(value, MAX_CHARACTERS))
 
 

@@ -45,10 +45,10 @@ class SafeConsole(Console):
 
 
 def make_console() -> Console:
-    """Create the console for all output.
+    """Create the console for all output, on stderr, but in a notebook, which shows stderr in red, as plain text on
+    stdout.
 
-    The console writes to stderr. In a notebook, which shows stderr in red, the console writes plain text to stdout. The
-    notebook format of Rich is not used, because it does not wrap lines and creates a separate output for each line.
+    Rich's notebook format does not wrap lines and creates a separate output for each line.
     """
     in_notebook = Console().is_jupyter
     # Rich markup and emoji codes are off, because labels and paths may contain similar text.
@@ -98,10 +98,9 @@ def show_line(text: str, style: str = "") -> None:
 
 
 def show_table(table: Table, most: int = MAX_ROWS) -> None:
-    """Print the first and the last rows of a table, `most` rows in all.
+    """Print the first and the last rows of a table, `most` rows in all, without bar columns.
 
-    Bar columns are omitted. Numbers are never wrapped. If the table is too wide for the terminal, number columns are
-    removed, starting from the right.
+    Numbers are never wrapped. If the table is too wide, number columns are removed, starting from the right.
     """
     if not table.rows:
         return
@@ -133,22 +132,19 @@ class _Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Minimum width of the column, in character cells of the terminal.
-
-        A text column can be wrapped, so its minimum width is at most `MIN_TEXT`.
-        """
+        """A text column can be wrapped, so its minimum width is at most `MIN_TEXT`."""
         lines = [*self.heading.splitlines(), *(cell.plain for cell in self.cells)]
         widest = max(map(cell_len, lines))
         return widest if self.is_number else min(MIN_TEXT, widest)
 
     def wrapped(self) -> _Column:
-        """Return a number column with its heading wrapped to several lines. A text column is returned unchanged."""
+        """A text column is returned unchanged."""
         widest = max(MIN_NUMBER, *(cell.cell_len for cell in self.cells))
         return self._replace(heading="\n".join(wrap(self.heading, widest))) if self.is_number else self
 
 
 def _width(columns: Sequence[_Column]) -> int:
-    """Return the total width of columns in character cells of the terminal, with two spaces between columns."""
+    """Total width in character cells, with two spaces between columns."""
     return sum(column.width + 2 for column in columns) - 2
 
 

@@ -1,8 +1,7 @@
 """Alarms about a model: hidden low recalls, classes that are never predicted, scores no better than chance.
 
-An alarm rests on a statistical test with the null hypothesis that the model is healthy. A bad score therefore raises an
-alarm only if it is statistically significant, and a small split rarely raises a false alarm. For one model, the
-significance levels of all tests add up to 5 %. An alert for a label is a row that the model predicts as this label.
+An alarm rests on a statistical test of the hypothesis that the model is healthy, so a small split rarely raises a false
+one. The levels of all tests of a model add up to 5 %. An alert for a label is a row that is predicted as this label.
 `tests/evaluation/test_alarm_rates.py` simulates healthy and faulty models.
 """
 
@@ -50,11 +49,11 @@ NO_CORRELATION = 0.1  # minimum Matthews' correlation of a model that is better 
 
 @dataclass(frozen=True)
 class Alarm(JsonResult):
-    """An alarm about the metrics of a split.
+    """An alarm about the metrics of a split. `remedy`: settings to try. `label`: the one whose alerts are useless, or
+    None.
 
     `kind`: one of no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts,
     below_majority, not_better_than_baseline and not_better_at_threshold (see `baseline_alarms`).
-    `remedy`: settings to try. `label`: the label whose alerts are useless, None for other kinds of alarm.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"label"})
@@ -77,10 +76,10 @@ def find_alarms(
 ) -> list[Alarm]:
     """Return the alarms about the metrics of a split, the gravest alarm first.
 
-    `targets`: labels for which conf/decision sets a threshold; such a threshold may lower the accuracy. `auroc`:
-    confidence interval of the AUROC of the positive label, None if unknown. `argmax`: metrics of the same rows when the
-    most probable label is predicted, None for a decision without targets. `effect`: design effect of the accuracy; the
-    tests use row counts divided by this number. `few`: labels whose threshold is set by too few rows.
+    `targets`: labels for which conf/decision sets a threshold, which may lower the accuracy. `auroc`: confidence
+    interval of the AUROC of the positive label, or None. `argmax`: metrics of the same rows if the most probable label
+    is predicted, None without targets. `effect`: design effect of the accuracy, which divides the row counts. `few`:
+    labels whose threshold is set by too few rows.
 
     >>> from seqclf.evaluation.metrics import confusion_metrics
     >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
@@ -154,11 +153,9 @@ def _low_recalls(metrics: ConfusionMetrics, classes: list[str], present: list[st
 
 
 def _like_chance(confusion: np.ndarray, classes: list[str], watched: list[str], suspects: set[str]) -> list[str]:
-    """Return the labels whose alerts look random.
+    """Return the labels of `watched` and `suspects` whose alerts look random.
 
-    A returned label is in both `watched` and `suspects`, and two conditions hold for it. First, Fisher's exact test
-    finds no association between the alerts and the rows of the label. Second, the odds ratio of the alerts is
-    significantly below `HEALTHY_ODDS`, the odds ratio of a healthy model.
+    Fisher's exact test finds no association with their rows, and the odds ratio is significantly below `HEALTHY_ODDS`.
     """
     from scipy.stats import hypergeom, nchypergeom_fisher
 
@@ -172,10 +169,9 @@ def _like_chance(confusion: np.ndarray, classes: list[str], watched: list[str], 
 
 
 def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Interval, effect: float) -> str | None:
-    """Return why the model seems to have learned nothing, or None if the model may be healthy.
+    """Return why the model seems to have learned nothing, or None.
 
-    With a positive label, the AUROC is tested, because the AUROC does not depend on the threshold. Without a positive
-    label, the number of correct rows is tested against randomly permuted predictions and against a healthy model.
+    With a positive label by its AUROC, which no threshold moves, else by the hits against permuted predictions.
     """
     if positive is not None:
         if auroc is None or auroc[0] > 0.5 or auroc[1] >= HEALTHY_AUROC:
@@ -191,10 +187,7 @@ def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Inter
 
 
 def _random_hits(confusion: np.ndarray) -> tuple[float, float]:
-    """Return mean and standard deviation of the number of correct rows when the predictions are randomly permuted.
-
-    Cohen's kappa test uses the same mean and standard deviation.
-    """
+    """Return mean and standard deviation of the hits of randomly permuted predictions, as in Cohen's kappa test."""
     truth, predicted, rows = confusion.sum(axis=1), confusion.sum(axis=0), confusion.sum()
     pairs = truth @ predicted
     variance = (pairs**2 + rows**2 * pairs - rows * (truth * predicted) @ (truth + predicted)) / (rows**2 * (rows - 1))
@@ -220,12 +213,10 @@ def _useless_alerts(
     argmax: ConfusionMetrics | None,
     is_few: bool,
 ) -> list[Alarm]:
-    """Return a list with an alarm if the alerts of a label are hardly more precise than random alerts.
+    """Return an alarm, or none, if the alerts of a label are hardly more precise than random alerts.
 
-    One of three conditions is enough for the alarm. The first condition is `by_chance`, which is True if the alerts
-    look random. The second condition is that precision gains little over random alerts and most rows are alerts. The
-    third condition is that precision gains little and the thresholds cost much accuracy, although argmax predicts the
-    label well. `is_few`: True if too few rows set the threshold.
+    They look random (`by_chance`), or gain little while most rows are alerts, or gain little and cost much accuracy
+    although argmax predicts the label well. `is_few`: True if too few rows set the threshold.
     """
     index, confusion = classes.index(label), np.array(metrics.confusion)
     rows, positives = int(confusion.sum()), int(confusion[index].sum())
@@ -260,10 +251,7 @@ def _useless_alerts(
 def _below_majority(
     metrics: ConfusionMetrics, present: list[str], rows: int, has_lost: bool, counts: np.ndarray
 ) -> Alarm | None:
-    """Return an alarm if always predicting the largest class is at least as accurate as the model.
-
-    `has_lost`: True if at least one class is never predicted.
-    """
+    """`has_lost`: True if at least one class is never predicted."""
     largest = max(present, key=lambda label: metrics.support_by_class[label])
     share = metrics.support_by_class[largest] / rows
     # A model may trade accuracy for the recall of rare classes. Matthews' correlation shows whether such a model has
@@ -277,10 +265,7 @@ def _below_majority(
 
 
 def is_unbalanced(support: Mapping[str, int]) -> bool:
-    """Return True if the class sizes differ enough for class weights to change the model.
-
-    `support`: dict label → number of rows.
-    """
+    """Return True if class sizes differ enough for class weights to change the model. `support`: dict label → rows."""
     present = [rows for rows in support.values() if rows]
     return bool(present) and max(present) > UNBALANCED * min(present)
 

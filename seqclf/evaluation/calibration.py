@@ -17,8 +17,7 @@ BINS = 15  # number of bins in Guo et al. 2017, so that errors can be compared w
 class CalibrationErrors(JsonResult):
     """Expected calibration error of one split before and after temperature scaling.
 
-    `before_by_chance`, `after_by_chance`: mean calibration error that perfectly calibrated probabilities would have on
-    the same number of rows.
+    `before_by_chance`, `after_by_chance`: mean error of perfectly calibrated probabilities on as many rows.
     """
 
     before: float
@@ -29,9 +28,9 @@ class CalibrationErrors(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration(JsonResult):
-    """Temperature that was fitted on validation rows, and the calibration errors of each split.
+    """Temperature that was fitted on validation rows, and `ece`: dict split → calibration errors.
 
-    `applied`: True if decisions divide the logits by the temperature. `ece`: dict split → expected calibration errors.
+    `applied`: True if decisions divide the logits by it.
     """
 
     temperature: float
@@ -50,8 +49,8 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
     """Return the expected calibration error over 15 bins of equal width (Guo et al. 2017).
 
-    The error is the mean gap between the predicted probability of the most probable class and the fraction of rows in
-    which this class is the label. `labels`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes.
+    It is the mean gap between the probability of the most probable class and the fraction of rows in which it is the
+    label. `labels`: (N,). `probabilities`: (N, C).
 
     >>> labels = np.array([0, 0, 1, 1])
     >>> probabilities = np.array([[0.8, 0.2]] * 4)  # right in half of the rows, at a confidence of 0.8
@@ -65,7 +64,7 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
 def calibration_error_by_chance(probabilities: np.ndarray, seed: int = 0) -> float:
     """Return the mean calibration error of labels that are drawn at random from `probabilities` (N, C).
 
-    For such labels the probabilities are perfectly calibrated, but with few rows the error is still above 0.
+    They are perfectly calibrated, but with few rows the error is still above 0.
 
     >>> rows = np.full((50, 2), 0.5)
     >>> round(calibration_error_by_chance(rows), 2), round(calibration_error_by_chance(np.repeat(rows, 100, axis=0)), 3)
@@ -95,11 +94,10 @@ def _mean_gap(is_right: np.ndarray, confidence: np.ndarray, bin_of_row: np.ndarr
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Return the temperature that maximises the likelihood of the labels (Guo et al. 2017).
+    """Return the temperature, which divides logits, that maximises the likelihood of the labels (Guo et al. 2017).
 
-    Logits are divided by the temperature. The logarithm of the temperature has a standard normal prior, which keeps the
-    temperature finite. Without the prior, a split without errors would give probabilities of 0 and 1. A few rows are
-    enough to outweigh the prior.
+    Its logarithm has a standard normal prior, which a few rows outweigh. Without it, a split without errors would give
+    probabilities of 0 and 1.
     """
     from scipy.optimize import minimize_scalar
 

@@ -49,12 +49,11 @@ FACTS = "facts.json"  # file of the facts, beside the scores
 
 @dataclass(frozen=True, kw_only=True)
 class Facts(JsonResult):
-    """Knowledge of a run beside the scores of its models.
+    """Knowledge of a run beside the scores of its models (see `RunResult` for other attributes).
 
-    `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: choices that validation rows
-    made about the model, such as its epoch, beside those of the decision. `no_baseline`: why there is no order-blind
-    model. `training`: what the next step depends on; None without a training. `history`: rows of metrics.csv.
-    `warnings`: lines about the data and the network. For the other attributes see `RunResult`.
+    `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: other choices of validation
+    rows about the model. `no_baseline`: why there is none. `training`: what the next step depends on, None without a
+    training. `history`: rows of metrics.csv. `warnings`: lines about the data and the network.
     """
 
     monitor: str | None = None
@@ -69,7 +68,7 @@ class Facts(JsonResult):
     warnings: Sequence[str] = ()
 
     def to_dict(self) -> JsonObject:
-        """Return the facts as plain values. The settings of the training are left out: config.yaml holds them."""
+        """Return the facts as plain values, without the settings of the training, which config.yaml holds."""
         training = None if self.training is None else {**vars(self.training), "settings": None, "bundle": None}
         return {**super().to_dict(), "training": training}
 
@@ -93,10 +92,10 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     """Judge a model by its scores.
 
     `contenders`: scores of models, from the weakest to the strongest; exactly one has the role `network`, and its last
-    split judges it. Simpler models have scores of this split; order-blind ones those of validation too, which chooses
-    among them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, on the rows of
-    all folds (see `Scores.basis`), or else on validation. If these rows and those of the last split have folds, each
-    fold is judged at the thresholds that the rows of the other folds set.
+    split judges it. Simpler models have scores of this split, order-blind ones also of validation, which chooses among
+    them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, on the rows of all
+    folds (see `Scores.basis`), or else on validation. Rows with folds are judged at the thresholds that the other folds
+    set.
 
     Raises InputError for a target without such rows, and for scores of other rows, classes or labels.
     """
@@ -176,9 +175,9 @@ def _held_out(network: Scores) -> dict[str, SplitOutputs]:
 
 
 def threshold_split(network: Scores) -> str:
-    """Return the name of the split whose rows set thresholds and the temperature, if the scores have it.
+    """Return the split whose rows set thresholds and the temperature, if the scores have it: never train.
 
-    It is `threshold`, the first split with folds, or else validation. Rows of train set no threshold.
+    It is `threshold`, the first split with folds, or else validation.
     """
     folds = [split for split, outputs in network.splits.items() if outputs.fold is not None and split != "train"]
     return next((split for split in (THRESHOLD, *folds) if split in network.splits), "validation")
@@ -200,8 +199,7 @@ def _predicted_by_folds(
 ) -> np.ndarray | None:
     """Return the predicted class numbers (N,) of `judged`, None without folds.
 
-    `rows`: rows that set the thresholds of the decision `shipped`. The rows of the other folds set the threshold of a
-    fold, at the rank that is nearest to the one of all rows.
+    The `rows` of the other folds set the threshold of a fold, at the rank nearest to that of all in `shipped`.
     """
     if rows.fold is None or judged.fold is None or len(np.unique(rows.fold)) < 2:
         return None
@@ -263,10 +261,7 @@ def _compare(
     metrics: SplitMetrics,
     monitor: str | None,
 ) -> tuple[BaselineMetrics | None, tuple[Rung, ...]]:
-    """Return the metrics of the chosen order-blind model, None without one, and the ladder.
-
-    The rungs share the rows that the order-blind models predict, which are a sample of a large split.
-    """
+    """Return the metrics of the chosen order-blind model, or None, and the ladder on the rows of such models."""
     split, outputs = evaluation.split, evaluation.last
     compared = [scores for scores in contenders if split in scores.splits]
     order_blind = [scores.labelled(network) for scores in compared if scores.role == ORDER_BLIND]
@@ -326,7 +321,6 @@ def _baseline(
 
 
 def _with_baseline_alarms(result: RunResult) -> RunResult:
-    """Return the result, with alarms on the last split if the model does not beat the baseline."""
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result

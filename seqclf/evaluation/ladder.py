@@ -1,8 +1,7 @@
-"""The ladder of a run: models of growing ability on the same rows, each compared with the model one rung below it.
+"""The ladder of a run: models of growing ability on the same rows, each compared in pairs with the one below it.
 
-The lowest rung sees the tokens of a sequence without their order. Each gain up the ladder says how much one more
-ability adds: an order that the model can read, or a larger model. All rungs predict the same rows of the last split, so
-each gain is a paired comparison (see `comparison.py`).
+The lowest rung sees tokens without their order. Each gain says what an order that the model can read, or a larger
+model, adds (see `comparison.py`).
 """
 
 from __future__ import annotations
@@ -27,10 +26,9 @@ ORDER_BLIND, NETWORK = "order-blind", "network"  # names of rungs
 class Rung(JsonResult):
     """A model on the ladder, with its metrics on the rows that all rungs share.
 
-    `name`: name of the rung, such as "order-blind". `model`: kind of the model, such as "gradient boosting". `rows`:
-    number of rows. `recall`: macro recall. `auroc`: AUROC of the positive label, or the mean of all labels. `metric`:
-    the deciding metric, and `value` its value. `gain`: comparisons of this model (`model`) with the rung below
-    (`baseline`), of which the first decides; None for the lowest rung.
+    `name`: such as "order-blind". `model`: kind, such as "gradient boosting". `recall`: macro recall. `auroc`: of the
+    positive label, or the mean of all. `metric`, `value`: the deciding metric. `gain`: comparisons with the rung below,
+    of which the first decides; None for the lowest rung.
     """
 
     name: str
@@ -48,9 +46,9 @@ class Rung(JsonResult):
 class JudgedRows(NamedTuple):
     """The N rows on which models are compared.
 
-    `labels`: (N,) class numbers. `positive`: the positive label, None without one. `monitor`: the metric that chose the
-    epoch, None for the last step. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
-    `targets`: dict label → class number, for labels of several classes with a target.
+    `labels`: (N,) class numbers. `monitor`: metric that chose the epoch, None for the last step. `group`: (N,) codes of
+    groups, None where each row stands alone. `targets`: dict label → class number, for labels of several classes with a
+    target.
     """
 
     labels: np.ndarray
@@ -61,7 +59,7 @@ class JudgedRows(NamedTuple):
     targets: Mapping[str, int] = MappingProxyType({})
 
     def compare(self, model: RowPredictions, baseline: RowPredictions) -> list[MetricComparison]:
-        """Compare two models on these rows (see `compare_models`). The scores of both are probabilities."""
+        """Compare two models, whose scores are probabilities, on these rows (see `compare_models`)."""
         positive = None if self.positive is None else self.classes.index(self.positive)
         first, other = (
             RowPredictions(one.predicted, ranking_scores(np.array(one.scores))) for one in (model, baseline)
@@ -69,7 +67,7 @@ class JudgedRows(NamedTuple):
         return compare_models(self.labels, first, other, positive, self.monitor, self.group, targets=self.targets)
 
     def metrics(self, predictions: RowPredictions) -> ClassificationMetrics:
-        """Return the metrics of a model on these rows. The scores of `predictions` are probabilities."""
+        """Return the metrics of a model, whose scores are probabilities, on these rows."""
         assert predictions.scores is not None, "the loss needs probabilities"
         return classification_metrics(
             self.labels, predictions.scores, self.classes, self.positive, predictions.predicted
@@ -77,10 +75,9 @@ class JudgedRows(NamedTuple):
 
 
 class Contender(NamedTuple):
-    """A model that becomes a rung.
+    """A model that becomes a rung. `metrics`: None if they are not computed yet.
 
-    `model`: kind of the model. `predictions`: its predictions of the judged rows; the scores are probabilities.
-    `metrics`: its metrics on these rows, None if they are not computed yet.
+    `predictions`: of the judged rows; the scores are probabilities.
     """
 
     model: str
@@ -88,7 +85,7 @@ class Contender(NamedTuple):
     metrics: ClassificationMetrics | None = None
 
     def take(self, positions: np.ndarray) -> Contender:
-        """Return the model with its predictions of some rows: (M,) positions. The metrics are those of all rows."""
+        """Return the model with its predictions of some rows, (M,) positions, and the metrics of all rows."""
         if len(positions) == len(self.predictions.predicted):
             return self
         predicted, scores = self.predictions
@@ -107,10 +104,10 @@ def build_ladder(
     rows: JudgedRows,
     compared: Mapping[tuple[str, str], Sequence[MetricComparison]] | None = None,
 ) -> tuple[Rung, ...]:
-    """Return the rungs from the lowest to the highest. A single contender has nothing to be compared with: no rungs.
+    """Return the rungs from the lowest to the highest, none for a single contender.
 
-    `contenders`: dict name of a rung → its model, from the lowest rung to the highest. `compared`: comparisons that are
-    made already, by the names of the upper and the lower model.
+    `contenders`: dict name of a rung → its model, the lowest first. `compared`: comparisons that are made already, by
+    the names of the upper and the lower model.
 
     >>> labels = np.array([0, 1, 2] * 20)
     >>> constant = Contender("constant", RowPredictions(np.zeros(60, np.int64), np.full((60, 3), 1 / 3)))

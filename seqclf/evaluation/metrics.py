@@ -1,7 +1,6 @@
-"""Classification metrics of one split.
+"""Classification metrics of one split, by the same numpy code in training and `evaluate`.
 
-Training and `evaluate` use the same numpy code, so they report the same numbers. During training, torchmetrics computes
-the scores of each epoch (`training/epoch_metrics.py`).
+During training, torchmetrics computes the scores of each epoch (`training/epoch_metrics.py`).
 """
 
 from __future__ import annotations
@@ -24,11 +23,10 @@ EPOCH_METRICS = (*MAIN_METRICS, *RANKING_METRICS)  # names of the metrics of an 
 class ConfusionMetrics(JsonResult):
     """Metrics that follow from a confusion matrix.
 
-    `accuracy` is the fraction of correctly predicted rows. `recall` is the macro mean over the classes that have rows,
-    which is also called balanced accuracy. `precision` and `f1` are macro means over the classes
-    that occur among the labels or the predictions, as in scikit-learn. In these means, a ratio with the denominator 0
-    counts as 0. In a dict by class, such as `recall_by_class`, a metric is None if its denominator is 0. `mcc` is
-    Matthews' correlation coefficient. `confusion[i][j]` counts rows of class i that were predicted as class j.
+    `recall`: macro mean over the classes that have rows (balanced accuracy). `precision`, `f1`: macro means over the
+    classes among labels or predictions, as in scikit-learn, where a ratio with the denominator 0 counts as 0; in a dict
+    such as `recall_by_class`, it is None. `mcc`: Matthews' correlation coefficient. `confusion[i][j]`: rows of class i
+    that were predicted as class j.
     """
 
     accuracy: float
@@ -45,10 +43,7 @@ class ConfusionMetrics(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class AlertMetrics(JsonResult):
-    """Metrics of the positive label.
-
-    `rows`: number of rows with the label. `alerts`: number of rows that are predicted as the label.
-    """
+    """Metrics of the positive label. `rows`: rows with the label. `alerts`: rows that are predicted as the label."""
 
     rows: int
     alerts: int
@@ -68,11 +63,10 @@ class PositiveMetrics(AlertMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationMetrics(ConfusionMetrics):
-    """Metrics of one split.
+    """Metrics of one split. `positive`: metrics of the positive label, if there is one.
 
-    `loss` is the mean of -log p(label), and `ece` is the expected calibration error. With more than two classes,
-    `average_precision` and `auroc` are means over classes, and each class is ranked against all others.
-    `positive`: metrics of the positive label, None without a positive label.
+    `loss`: mean of -log p(label). `ece`: expected calibration error. `average_precision`, `auroc`: with more than two
+    classes, means over classes, each ranked against all others.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive"})
@@ -92,10 +86,7 @@ class ClassificationMetrics(ConfusionMetrics):
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return the confusion matrix (C, C).
-
-    The first axis is the true class, and the second axis is the predicted class.
-    """
+    """Return the confusion matrix (C, C) by true and predicted class."""
     # Each pair (true, predicted) becomes one number to the base `num_classes`, so one pass over the rows counts all
     # pairs.
     return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
@@ -158,8 +149,8 @@ def classification_metrics(
 ) -> ClassificationMetrics:
     """Return the metrics of one split.
 
-    `labels`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes. `predicted`: (N,) class numbers,
-    None to predict the most probable classes. `positive`: the positive label, None with more than two classes.
+    `labels`: (N,) class numbers. `probabilities`: (N, C). `predicted`: (N,), None for the most probable classes.
+    `positive`: the positive label, None with more than two classes.
 
     >>> labels, probabilities = np.array([0, 0, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
     >>> metrics = classification_metrics(labels, probabilities, ["no", "yes"], positive="yes")
@@ -189,11 +180,7 @@ def classification_metrics(
 def positive_metrics(
     labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
 ) -> PositiveMetrics:
-    """Return the metrics of the label `positive`.
-
-    `labels`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes. `confusion`: (C, C) confusion
-    matrix.
-    """
+    """Return the metrics of the label `positive`. `labels`: (N,). `probabilities`: (N, C). `confusion`: (C, C)."""
     index = classes.index(positive)
     by_class = confusion_metrics(confusion, classes)
     return PositiveMetrics(
@@ -242,9 +229,7 @@ class ShownMetric(NamedTuple):
 
 
 def metric_key(name: str, label: str | None = None) -> str:
-    """Return the key under which a logger stores a metric.
-
-    Like the title of a metric, the key contains the label or the word `macro`.
+    """Return the key under which a logger stores a metric, with the label or the word `macro`.
 
     >>> metric_key("recall"), metric_key("recall", "fraud"), metric_key("average_precision", "fraud")
     ('macro_recall', 'recall_of_fraud', 'average_precision')
@@ -260,11 +245,10 @@ TIE_BREAK = 1e-4  # weight of the loss, smaller than the change in recall from o
 
 
 def epoch_value(scores: Mapping[str, float], monitor: str) -> float:
-    """Return a number by which epochs are compared. The best epoch has the highest number.
+    """Return a number by which epochs are compared, the highest for the best epoch.
 
-    `scores`: validation scores of the epoch, including its loss. `monitor`: name of the score that decides between
-    epochs; an undefined score counts as 0. On a small validation set, several epochs often have the same recall. Among
-    epochs of equal recall, the epoch with the lowest loss is the best.
+    `scores`: validation scores of the epoch, including its loss, which decides between equal values, as on small
+    splits. `monitor`: the score that decides; an undefined score counts as 0.
 
     >>> epochs = [{"recall": 0.9, "loss": 0.3}, {"recall": 0.9, "loss": 0.2}, {"recall": 0.8, "loss": 0.1}]
     >>> max(epochs, key=lambda scores: epoch_value(scores, "recall"))

@@ -28,9 +28,9 @@ PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quote
 class FinishedTraining:
     """Facts about a training that its result does not hold.
 
-    `settings`: config of the run as plain values. `epochs`: number of trained epochs. `best_epoch`: number of the
-    exported epoch, counted from 0. `steps`: number of optimizer steps of all epochs. `seconds`: time of the training.
-    `weights`: number of trained weights of the model. `bundle`: path of the exported model, None without an export.
+    `settings`: config of the run as plain values. `best_epoch`: the exported epoch, from 0. `steps`: optimizer steps of
+    all epochs. `seconds`: time of the training. `weights`: trained weights. `bundle`: path of the exported model, or
+    None.
     """
 
     settings: Mapping[str, Any]
@@ -72,7 +72,7 @@ def next_step(result: RunResult, training: FinishedTraining) -> str:
 
 
 def _rows_of_shared_groups(result: RunResult, data: Mapping[str, Any]) -> int:
-    """Return the number of rows of the last split whose group an earlier split has too, if a random cut divided it."""
+    """Return the rows of the last split whose group an earlier split has too, if a random cut divided it."""
     leaks, is_cut = result.leaks, not data.get(result.split) and data["split"]["by"] in RANDOM_SPLITS
     return 0 if leaks is None or leaks.dropped or not is_cut else (leaks.groups_seen_before or {}).get(result.split, 0)
 
@@ -93,7 +93,6 @@ def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
 
 
 def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str, Any]) -> str:
-    """Return the step that would back a guarantee, or that lets more rows set its threshold."""
     target = f"decision.{guarantee.rule}={guarantee.target:g}"
     if guarantee.basis == CHOSEN:
         return "train again with decision.provisional=false decision.holdout=auto: other rows must set the threshold."

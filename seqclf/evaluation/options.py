@@ -16,10 +16,7 @@ AUTO = "auto"  # value of holdout that a training replaces by a number (see `seq
 
 
 def require_share(value: float) -> float:
-    """Reject a value that is not a fraction above 0 and below 1.
-
-    For a percentage, the error suggests the equivalent fraction.
-    """
+    """Reject a value that is not a fraction above 0 and below 1, with the fraction that a percentage means."""
     if 0 < value < 1:
         return value
     hint = f"write {value:g} % as {value / 100:g}" if 1 < value < 100 else None
@@ -49,12 +46,11 @@ ThresholdOption = Annotated[float | Literal["argmax"] | None, BeforeValidator(re
 
 
 class DecisionOptions(Options):
-    """Options of the config block `decision`.
+    """Options of the config block `decision`. conf/decision/argmax.yaml explains each key and holds its default.
 
-    The file conf/decision/argmax.yaml explains each key and holds its default. A target is a number, or a mapping label
-    → number. At most one of the rules min_recall, min_precision, max_alerts and cost may have a target, but a recall
-    may have a budget of alerts (max_alerts) beside it. The function `parse_rule` later checks that the labels occur in
-    the data.
+    A target is a number, or a mapping label → number. At most one of min_recall, min_precision, max_alerts and cost may
+    have one, but a recall may have a budget of alerts (max_alerts) beside it. `parse_rule` checks that the labels
+    occur.
 
     >>> from seqclf.config.options import parse_options
     >>> keys = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))

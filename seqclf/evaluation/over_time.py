@@ -21,9 +21,9 @@ MAX_PERIODS = 400  # a year of days; more rows would not be read
 class PeriodScores(JsonResult):
     """Scores of the rows of one period.
 
-    `period`: its first day, month or year, as text. `recall`: recall of the positive label, None without such rows, or
-    macro recall over the classes that the period has. `share`: fraction of the rows of the positive label, None without
-    one. `mean_score`: mean probability of the positive label, or of the most probable label.
+    `period`: its first day, month or year, as text. `recall`: of the positive label, None without such rows, or macro
+    recall over the classes of the period. `share`: fraction of rows of the positive label, or None. `mean_score`: mean
+    probability of the positive label, or of the most probable label.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"share"})
@@ -47,8 +47,8 @@ def scores_by_period(
 ) -> list[PeriodScores]:
     """Return the scores of each period with rows, the earliest first, of at most the last `MAX_PERIODS`.
 
-    `seconds`: (N,) times of the rows since 1970 in UTC, NaN for rows without a time, which are left out. `labels`,
-    `predicted`: (N,) class numbers. `probabilities`: (N, C).
+    `seconds`: (N,) times since 1970 in UTC, NaN for rows that are left out. `labels`, `predicted`: (N,).
+    `probabilities`: (N, C).
 
     >>> times = np.array([0.0, 86400 * 40, np.nan])
     >>> rows = np.array([0, 1, 1]), np.array([0, 0, 1]), np.eye(2)[[0, 0, 1]]

@@ -11,7 +11,7 @@ SURE = 1e-6  # below this sum of the other probabilities, 1 - p has lost digits
 def ranking_scores(probabilities: np.ndarray) -> np.ndarray:
     """Return scores (N, C) that rank rows as their margins do: -log(1 - p) for probabilities p (N, C).
 
-    Above a margin of 37 every p rounds to 1. The other probabilities tell 1 - p up to a margin of 700.
+    Above a margin of 37 every p rounds to 1; the other probabilities tell 1 - p up to a margin of 700.
     """
     others, rows, top = probabilities.astype(np.float64), np.arange(len(probabilities)), probabilities.argmax(axis=1)
     scores = -np.log1p(-np.minimum(others, 1 - 1e-16))
@@ -24,10 +24,9 @@ def ranking_scores(probabilities: np.ndarray) -> np.ndarray:
 def ranking_metrics(
     labels: np.ndarray, probabilities: np.ndarray, positive: int | None = None
 ) -> dict[str, float | None]:
-    """Return average precision and AUROC of the class `positive`, or their means over all classes if it is None.
+    """Return average precision and AUROC of the class `positive`, or their means over all classes with rows.
 
-    Each class is ranked against all other classes. Classes without rows are left out of the means. Both metrics are
-    None if the class has no rows, or if no other class has rows.
+    Each class is ranked against all others. Both are None if the class, or all others, have no rows.
     """
     present = np.unique(labels).tolist()
     codes = present if positive is None else [code for code in present if code == positive]
@@ -39,19 +38,15 @@ def ranking_metrics(
 
 
 def ranking_counts(truth: np.ndarray, group: np.ndarray, group_count: int) -> np.ndarray:
-    """Return (2, G) numbers of rows in each group: rows with `truth` False first, then rows with `truth` True.
-
-    `group`: (N,) number of each row's group.
-    """
+    """Return (2, G) rows in each group, `truth` False first. `group`: (N,) number of each row's group."""
     counts = [np.bincount(group[truth == side], minlength=group_count) for side in (False, True)]
     return np.stack(counts).astype(np.float64)
 
 
 def ranking_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Return average precision (R,) and AUROC (R,) of counts (R, 2, G) in the format of `ranking_counts`.
+    """Return average precision (R,) and AUROC (R,) of counts (R, 2, G), as of `ranking_counts`.
 
-    The groups are sorted by descending score, and all rows of a group have the same score. A metric is NaN if there are
-    no positive rows or no negative rows.
+    Groups of equal scores are sorted by descending score. NaN without positive or without negative rows.
     """
     negatives, positives = counts[:, 0], counts[:, 1]
     true_alerts, false_alerts = positives.cumsum(axis=1), negatives.cumsum(axis=1)
@@ -77,10 +72,7 @@ def _average_precision_and_auroc(truth: np.ndarray, score: np.ndarray) -> dict[s
 
 
 def recall_of_highest(truth: np.ndarray, score: np.ndarray, count: int) -> float:
-    """Return the recall if the `count` rows with the highest scores are alerts.
-
-    If several rows tie at the last rank, each of these rows counts as the same fraction of an alert.
-    """
+    """Return the recall if the `count` rows with the highest scores are alerts. Ties at the last rank share alerts."""
     # The order of ties is arbitrary. Averaging over the ties gives the expected recall in a random order.
     threshold = -np.partition(-score, count - 1)[count - 1]
     above, at_threshold = score > threshold, score == threshold

@@ -42,12 +42,11 @@ class SplitOutputs(NamedTuple):
     """Outputs of a model for the rows of a split.
 
     `logits`: (N, C). `labels`: (N,) int64 class numbers. `lengths`: (N,) int64 tokens before truncation. `truncated`:
-    (N,) bool. `groups`: (N,) group keys, equal for rows of one group; None for independent rows. `group_names`: (N,)
-    values of the column `data.group`, null for a row without a group; None if equal sequences form the groups. `ids`:
-    (N,) ids as strings, None if unknown. `probabilities`: (N, C) of a model that has no logits, None for others.
-    `positions`: (N,) positions of the rows in the split of the data set, None if unknown. `fold`: (N,) int64 number of
-    the part of the rows that each row belongs to, if the threshold that judges a part is set by the others; else None.
-    `predicted`: (N,) int64 class numbers, predicted at the threshold of each part; None for the threshold of all rows.
+    (N,) bool. `groups`: (N,) keys, equal for rows of one group, None for independent rows. `group_names`: (N,) values
+    of `data.group`, null for a row without a group, None if equal sequences form the groups. `ids`: (N,) strings or
+    None. `probabilities`: (N, C) of a model without logits. `positions`: (N,) in the split of the data set, None if
+    unknown. `fold`: (N,) int64 part of each row, if the threshold of a part is set by the others. `predicted`: (N,)
+    int64 class numbers at the threshold of each part, None for the threshold of all rows.
     """
 
     logits: np.ndarray
@@ -83,10 +82,9 @@ class MajorityMetrics(JsonResult):
 class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
-    `groups`: scores by group, None for independent rows. `targets`: results of the
-    decision's targets, None without targets. `used_for`: choices, such as epoch and threshold, that were made with the
-    rows of the split, so that its metrics are too optimistic. `by_folds`: True if each part of the rows is judged at a
-    threshold that the other parts set.
+    `groups`: None for independent rows. `targets`: results of the decision's targets, if any. `used_for`: choices, such
+    as epoch and threshold, that the rows made, so that the metrics are too optimistic. `by_folds`: True if each part of
+    the rows is judged at a threshold that the other parts set.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
@@ -121,8 +119,8 @@ class BaselineCandidate(JsonResult):
 class BaselineMetrics(ClassificationMetrics):
     """Metrics of an order-blind model on the split that the trained model is judged by.
 
-    `comparison`: comparisons of the trained model with the order-blind model on the same rows, where the first metric
-    decides (see `compare_models`). `candidates`: all order-blind models that were tried, including this model.
+    `comparison`: comparisons of both on the same rows, of which the first decides (see `compare_models`). `candidates`:
+    all order-blind models that were tried.
     """
 
     model: str
@@ -133,7 +131,7 @@ class BaselineMetrics(ClassificationMetrics):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outputs of a model on each split, and its decision. The last split is the split that the model is judged by."""
+    """Outputs of a model on each split, and its decision. The last split judges the model."""
 
     outputs: Mapping[str, SplitOutputs]
     decision: Decision
@@ -167,9 +165,9 @@ def evaluate_split(
     with_intervals: bool,
     used_for: list[str] | None = None,
 ) -> SplitMetrics:
-    """Return the metrics of the outputs of one split under a decision.
+    """Return the metrics of the outputs of one split under a decision. `used_for`: see `SplitMetrics`.
 
-    `with_intervals`: True to add 95 % confidence intervals. `used_for`: see `SplitMetrics`.
+    `with_intervals`: True to add 95 % confidence intervals.
 
     >>> outputs = SplitOutputs(
     ...     logits=np.array([[3.0, 0.0], [0.0, 3.0], [1.0, 0.0]]),
@@ -261,10 +259,7 @@ def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
 
 
 def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, applied: bool) -> Calibration:
-    """Return the calibration errors of each split with and without `temperature`, and the errors by chance.
-
-    The errors by chance are the mean errors of exactly right probabilities.
-    """
+    """Return the calibration errors of each split with and without `temperature`, and those of right probabilities."""
     errors = {}
     for split, rows in outputs.items():
         # A temperature of 1 leaves the logits as they are.

@@ -37,10 +37,10 @@ RANDOM_ALERTS = "its alerts are not shown to be right more often than random one
 
 
 def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is_apart: bool = True) -> list[str]:
-    """Return the reasons why a model should not be used yet, as clauses, the gravest reason first.
+    """Return the reasons why a model should not be used yet, as clauses, the gravest first, or none.
 
-    The list is empty if nothing speaks against the model. `metrics`: metrics of the `split` that the model is judged
-    by, with all alarms. `is_apart`: True if the `split` shares no group and no time with earlier splits.
+    `metrics`: of the `split` that judges the model, with all alarms. `is_apart`: True if it shares no group and no time
+    with earlier splits.
     """
     reasons = [_over_budget(decision, target) for target in decision.targets if target.takes is not None]
     reasons += [RANDOM_ALERTS] if unproven_labels(decision, metrics) else []
@@ -60,8 +60,7 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
 def _beats_chance(metrics: SplitMetrics) -> bool:
     """Return True if the AUROC of the positive label, or else macro recall, is shown to be above that of a coin.
 
-    The 95 % interval lies above in 2.5 % of models that know nothing. An alarm proves a fault, and no alarm proves no
-    worth: few rows prove neither.
+    The 95 % interval lies above in 2.5 % of models that know nothing. No alarm proves no worth.
     """
     if (known := metrics.intervals) is None:
         return False
@@ -83,18 +82,14 @@ MAX_CLASSES = 50  # maximum number of classes for a score of each class
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """Result of a training run, which is the content of metrics.json, or of an evaluation.
+    """Result of a training run, which is the content of metrics.json, or of an evaluation, which sets the first fields.
 
-    An evaluation sets only the first fields. `splits`: dict split → metrics; the last split is the split that the model
-    is judged by. `no_baseline`: reason why there is no baseline. `next_step`: the most useful thing to do next, as a
-    sentence. `data`: counts of the dataset by split. `leaks`: counts of rows that the splits of the dataset share.
-    `holdout_rows`: number of validation rows that only set the threshold. `trained_steps`: optimizer steps of the
-    evaluated checkpoint. `halting`: accuracy against tokens read, for a network that may halt before the end of a
-    sequence.
-
-    `forcing`: rows with the lowest scores of each label with a recall target (see `forcing_rows`).
-    `targets`: held-out alerts of the decision's targets and of others (see `target_rows`). `ladder`: models on the same
-    rows, from the lowest rung to the highest; empty if there is only one model.
+    `splits`: dict split → metrics; the last one judges the model. `no_baseline`: reason why there is none. `next_step`:
+    the most useful thing to do next. `data`: counts of the dataset by split. `leaks`: counts of rows that splits share.
+    `holdout_rows`: validation rows that only set the threshold. `trained_steps`: optimizer steps of the evaluated
+    checkpoint. `halting`: accuracy against tokens read, for a network that may halt early. `forcing`: see
+    `forcing_rows`. `targets`: see `target_rows`. `ladder`: models on the same rows, the lowest rung first; empty for
+    one model.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -197,10 +192,9 @@ class RunResult:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> RunResult:
-        """Return the result of the JSON form `state`, the inverse of `to_dict`.
+        """Return the result of the JSON form `state`, the inverse of `to_dict`. Missing parts are unknown.
 
-        Parts that are missing in `state` are unknown in the result. A split without a complete block is left out.
-        Raises InputError for the content of another version.
+        A split without a complete block is left out. Raises InputError for the content of another version.
         """
 
         def part(key: str, read: Callable[[Any], Read]) -> Read | None:
@@ -236,10 +230,7 @@ def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:
 
 
 def all_scores(metrics: ClassificationMetrics) -> dict[str, float]:
-    """Return dict `metric_key` → score for all scores of a split that are defined.
-
-    Average precision and AUROC refer to the positive label, or are means over more than two classes.
-    """
+    """Return dict `metric_key` → score for all scores of a split that are defined."""
     positive = metrics.positive
     scores: dict[str, float | None] = {**mean_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
     scores |= {name: getattr(positive or metrics, name) for name in RANKING_METRICS}

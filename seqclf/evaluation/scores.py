@@ -1,10 +1,9 @@
 """Scores of a model: what it says about the rows of a data set, as a Parquet file that judging reads.
 
-A file holds one model. Its columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`,
-and either `logits` or `probabilities`, a list of one number for each class. The rows of each split stand together, in
-the order of the data set. A key of the schema's metadata, `seqclf`, names the classes in the order of the logits, the
-splits whose column `fold` counts, and the basis of thresholds. Files of other tools need `split`, `id`, `label` and the
-scores alone, and may leave out the metadata where another file names the classes.
+The columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, and either `logits` or
+`probabilities`, lists of one number for each class, in the order of the data set. The metadata key `seqclf` names the
+classes, the splits whose `fold` counts, and the basis of thresholds. Files of other tools need `split`, `id`, `label`
+and the scores alone, and no metadata where another file names the classes.
 """
 
 from __future__ import annotations
@@ -57,12 +56,10 @@ MAX_BATCH_SCORES = 2_000_000  # numbers of a row group
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Outputs of a model for the rows of some splits, in the order of a data set.
+    """Outputs of a model for the rows of some splits (dict split → outputs), in the order of a data set.
 
-    `role`: one of `ROLES`. `name`: name of the model in the ladder. `model`: its kind, such as "LSTM". `label_type`:
-    type of the labels in the data.
-    `positive`: label that matters, None without one. `splits`: dict split → outputs. `basis`: kind of the rows that set
-    thresholds (see `Guarantee`).
+    `role`: one of `ROLES`. `name`: in the ladder. `model`: kind, such as "LSTM". `label_type`: type of the labels in
+    the data. `positive`: label that matters, or None. `basis`: kind of the rows that set thresholds (see `Guarantee`).
     """
 
     role: str
@@ -96,7 +93,7 @@ def split_outputs(
 ) -> SplitOutputs:
     """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C).
 
-    `positions`: (N,) positions of the rows in the split of the data set, None for all of its rows.
+    `positions`: (N,) of the rows in the split of the data set, None for all of its rows.
     """
     if logits is None:
         assert probabilities is not None, "one of the two"
@@ -116,7 +113,7 @@ def split_outputs(
 
 
 def write_scores(path: Path, scores: Scores) -> None:
-    """Write scores to a Parquet file. The file appears when it is complete. Raises InputError for disk errors."""
+    """Write scores to a Parquet file, which appears when it is complete. Raises InputError for disk errors."""
     labels = typed_labels(scores.classes, scores.label_type)
     first = next(iter(scores.splits.values()))
     values = first.logits if first.probabilities is None else first.probabilities
@@ -147,7 +144,6 @@ def write_scores(path: Path, scores: Scores) -> None:
 
 
 def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator[list[pa.Array]]:
-    """Yield the columns of each row group."""
     values = outputs.logits if outputs.probabilities is None else outputs.probabilities
     size = max(1, MAX_BATCH_SCORES // values.shape[1])
     for start in range(0, len(outputs.labels), size):
@@ -172,11 +168,9 @@ def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator
 def read_scores(path: Path, against: Scores | None = None) -> Scores:
     """Read the scores of a Parquet file.
 
-    `against`: scores of another model for the same rows, which give what a file of another tool leaves out: the classes
-    in the order of its scores, groups, lengths and truncation.
-
-    Raises InputError for a file that is no such file, for scores that are not finite, for probabilities that do not sum
-    to 1, for a label that is no class and for a split of another name.
+    `against`: scores of another model for the same rows, which give what a file of another tool leaves out: classes,
+    groups, lengths and truncation. Raises InputError for a file that is no such file, scores that are not finite,
+    probabilities that do not sum to 1, a label that is no class and a split of another name.
     """
     try:
         table = pq.read_table(path)
@@ -238,7 +232,7 @@ def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
 
 
 def _column(table: pa.Table, name: str, kind: pa.DataType, *, required: bool = True) -> pa.Array:
-    """Return a column as an array of one type without nulls. Raises InputError if it is missing or does not fit."""
+    """Raises InputError if it is missing or does not fit."""
     if name not in table.column_names:
         raise InputError(None, f"has no column {name}")
     try:
@@ -279,7 +273,7 @@ def _matrix(column: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray:
 def _outputs(
     table: pa.Table, labels: np.ndarray, values: np.ndarray, ids: pa.Array, *, is_probability: bool
 ) -> SplitOutputs:
-    """Return the outputs of all rows of a file. A length that is unknown is 0."""
+    """A length that is unknown is 0."""
     named, rows = _optional(table, "group_name", pa.string(), partly=True), _optional(table, "row", pa.int64())
     lengths, truncated = _optional(table, "length", pa.int64()), _optional(table, "truncated", pa.bool_())
     kind = (
@@ -301,7 +295,7 @@ def _outputs(
 
 
 def _group_codes(groups: pa.Array) -> np.ndarray:
-    """Return a number for the group of each row. A row without a group is a group of its own."""
+    """A row without a group is a group of its own."""
     codes = groups if pa.types.is_integer(groups.type) else groups.dictionary_encode().indices
     alone = np.array(codes.is_null())
     numbers = np.array(codes.fill_null(0)).astype(np.int64)
@@ -337,9 +331,8 @@ def completed(scores: Scores, against: Scores) -> Scores:
 
 
 def positions_in(part: Scores, whole: Scores, split: str) -> np.ndarray:
-    """Return the positions (M,) of the rows of `part` in a split of `whole`, whose rows they are.
-
-    Rows are matched by their position in the data set, which files of runs hold, or else by their ids.
+    """Return the positions (M,) of the rows of `part` in a split of `whole`, by positions of the data set, or else by
+    ids.
 
     Raises InputError for rows that `whole` lacks, for ids that repeat, and for rows that have another label.
     """
@@ -367,7 +360,7 @@ def positions_in(part: Scores, whole: Scores, split: str) -> np.ndarray:
 
 
 def write_contenders(folder: Path, contenders: Sequence[Scores]) -> None:
-    """Write the scores of each model to a file. The names of the files sort as the models do."""
+    """Write the scores of each model to a file. Names of files sort as the models do."""
     for number, scores in enumerate(contenders):
         name = scores.model if scores.role == ORDER_BLIND else scores.name
         write_scores(folder / f"{number}-{re.sub(r'[^a-z0-9]+', '_', name.lower())}.parquet", scores)

@@ -15,10 +15,7 @@ BUCKETS = 5  # number of length buckets; more buckets would have too few rows fo
 
 @dataclass(frozen=True, kw_only=True)
 class SliceMetrics(JsonResult):
-    """Metrics of a part of the rows of a split.
-
-    `positive`: metrics of the positive label, None without a positive label.
-    """
+    """Metrics of a part of the rows of a split. `positive`: those of the positive label, or None."""
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive"})
 
@@ -55,10 +52,7 @@ def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class ScoredRows:
-    """Labels and predictions of rows.
-
-    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes.
-    """
+    """Labels and predictions of rows: (N,) class numbers, and (N, C) probabilities."""
 
     labels: np.ndarray
     predicted: np.ndarray

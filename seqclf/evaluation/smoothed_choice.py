@@ -1,9 +1,8 @@
 """Smoothed monitored metric: the best epoch is chosen by a mean over the last validations.
 
-One validation is noisy if its split is small, and the highest of many noisy values is often a lucky value. The value of
-a validation is therefore averaged with the values of the validations just before it. The mean needs no later
-validation, so the best checkpoint can be written at once. The mean lags behind: a peak of the metric is found up to two
-validations late. Short trainings, where such a lag would cost more than the noise, average fewer validations.
+The highest of many noisy values is often a lucky one. The mean needs no later validation, so the best checkpoint is
+written at once, but it finds a peak up to two validations late. Short trainings, where the lag would cost more than the
+noise, average fewer validations.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ WINDOW_FRACTION = 0.1  # largest fraction of all validations of a training that 
 def window_length(epochs: int | None, every: int | None = 1) -> int:
     """Return the number of validations that are averaged.
 
-    Args:
-        epochs: number of epochs of the training; None or -1 if it is not limited.
-        every: number of epochs from one validation to the next; None counts as 1.
+    `epochs`: of the training; None or -1 if not limited. `every`: epochs from one validation to the next; None counts
+    as 1.
 
     >>> [window_length(epochs) for epochs in (4, 10, 20, 30, 190, -1)]
     [1, 1, 2, 3, 3, 3]
@@ -31,9 +29,9 @@ def window_length(epochs: int | None, every: int | None = 1) -> int:
 
 
 def smoothed_value(values: Sequence[float], window: int) -> float:
-    """Return the mean of the last `window` values, or of all values if there are fewer.
+    """Return the mean of the last `window` values, or of all if there are fewer.
 
-    The sum is exact, so that means of equal values are equal, whatever their order.
+    The sum is exact, so means of equal values are equal in any order.
 
     >>> smoothed_value([0.0, 0.5, 1.0, 0.75], window=3)
     0.75

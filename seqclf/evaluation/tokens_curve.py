@@ -23,10 +23,10 @@ TOLERATED_SHARE = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint(JsonResult):
-    """Scores of a model that stops reading each sequence when the halting score reaches a threshold.
+    """Scores of a model that stops reading a sequence when the halting score reaches a threshold.
 
-    `threshold`: threshold of the halting score, None if every sequence is read to its end. `tokens`: fraction of all
-    tokens that is read. `loss`: mean log loss of the labels.
+    `threshold`: None if every sequence is read to its end. `tokens`: fraction of all tokens that is read. `loss`: mean
+    log loss.
     """
 
     threshold: float | None
@@ -38,11 +38,10 @@ class CurvePoint(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class TokensCurve(JsonResult):
-    """Curves of scores against tokens read, one curve for each split, and the recommended operating point.
+    """Curves of scores against tokens read, and the recommended operating point.
 
-    `splits`: dict split → points of its curve, from few tokens to all tokens. All curves have the same thresholds.
-    `threshold`: threshold of the operating point, None if all tokens are read. The operating point is the knee of the
-    validation curve (see `find_knee`).
+    `splits`: dict split → points of its curve, from few tokens to all, at the same thresholds. `threshold`: that of the
+    operating point, the knee of the validation curve (see `find_knee`), None if all tokens are read.
 
     >>> points = [
     ...     CurvePoint(threshold=0.1, tokens=0.25, recall=0.5, accuracy=0.6, loss=1.0),
@@ -59,10 +58,7 @@ class TokensCurve(JsonResult):
 
     @classmethod
     def of_splits(cls, splits: Mapping[str, Sequence[CurvePoint]]) -> TokensCurve:
-        """Return the curves without points of equal token counts, and the operating point.
-
-        The validation curve determines the operating point.
-        """
+        """Return the curves without points of equal token counts, and the operating point of validation."""
         validation = splits["validation"]
         # If several thresholds read the same number of tokens, keep the last of them, so that the last point keeps the
         # threshold None.
@@ -72,7 +68,7 @@ class TokensCurve(JsonResult):
 
     @classmethod
     def from_manifest(cls, state: Mapping[str, Any]) -> TokensCurve:
-        """Return the curves that a manifest holds. The values in `state` have already been checked."""
+        """Return the curves of a manifest, whose values have already been checked."""
         splits = {
             split: [CurvePoint(**{key: point[key] for key in POINT}) for point in points]
             for split, points in state["splits"].items()
@@ -86,9 +82,8 @@ class TokensCurve(JsonResult):
     def threshold_of(self, budget: float | None) -> float:
         """Return the threshold at which the model reads at most a fraction `budget` of the validation tokens.
 
-        If `budget` is None, the result is the threshold of the operating point. If `budget` is below the first point of
-        the curve, the result is the threshold of the first point, because at least one token of every sequence is read.
-        Raises InputError for a budget that is not a fraction.
+        None gives the operating point. Below the first point, its threshold is returned, because at least one token of
+        every sequence is read. Raises InputError for a budget that is not a fraction.
         """
         if budget is None:
             return math.inf if self.threshold is None else self.threshold
@@ -118,10 +113,9 @@ POINT = tuple(CurvePoint.__dataclass_fields__)
 def find_knee(points: Sequence[CurvePoint]) -> CurvePoint:
     """Return the point with the fewest tokens that is nearly as good as reading all tokens.
 
-    The macro recall of the point is at most `TOLERATED_LOSS` below the macro recall of reading all tokens. Reading all
-    tokens lowers the log loss compared with the first point. The returned point loses at most a fraction
-    `TOLERATED_SHARE` of this gain. Recall alone is not enough, because it ignores a rare class that is never the most
-    probable class, and because it is imprecise if validation has few rows.
+    Its macro recall is at most `TOLERATED_LOSS` lower, and it loses at most a fraction `TOLERATED_SHARE` of what
+    reading all tokens gains in log loss over the first point. Recall alone ignores a rare class that is never the most
+    probable one, and is imprecise for few rows.
     """
     first, end = points[0], points[-1]
     # 1e-9 allows for rounding errors if recalls differ by exactly the tolerance.
@@ -131,10 +125,7 @@ def find_knee(points: Sequence[CurvePoint]) -> CurvePoint:
 
 
 class CurveCounts:
-    """Counts from which the curve of a split is computed, updated batch by batch.
-
-    The memory use does not grow with the number of rows.
-    """
+    """Counts from which the curve of a split is computed, batch by batch, in constant memory."""
 
     def __init__(self, classes: int):
         self.correct = np.zeros((len(THRESHOLDS), classes), np.int64)
@@ -144,10 +135,7 @@ class CurveCounts:
         self.tokens = 0
 
     def update(self, logits: np.ndarray, read: np.ndarray, labels: np.ndarray, lengths: np.ndarray) -> None:
-        """Add the rows of a batch.
-
-        `logits`: (B, K, C) logits at each of K thresholds. `read`: (B, K) number of tokens read at each threshold.
-        """
+        """Add a batch. `logits`: (B, K, C) at each of K thresholds. `read`: (B, K) tokens read at each threshold."""
         is_correct = logits.argmax(axis=2) == labels[:, None]
         np.add.at(self.correct.T, labels, is_correct)
         shifted = logits - logits.max(axis=2, keepdims=True)

@@ -25,10 +25,10 @@ LOW, HIGH = (0.05, 0.55, 0.45), (0.6, 0.3, 0.75)  # colours of a heat map, for a
 
 
 def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None) -> Markup:
-    """Draw each metric against the epoch: training scores in grey, validation scores in colour.
+    """Draw each metric against the epoch: training scores in grey, validation scores in colour, `best` as a dashed
+    line.
 
-    A dashed line marks `best`, the exported epoch. Epochs count from 0 in `history` and `best`, but from 1 in the
-    figure.
+    Epochs count from 0 in `history` and `best`, but from 1 in the figure.
     """
 
     def draw(figure: Any) -> None:
@@ -78,9 +78,9 @@ def scores_over_time(periods: Sequence[PeriodScores], label: str | None) -> Mark
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray) -> Markup:
-    """Draw a precision-recall curve. `truth`: (N,) bool, True for positive rows. `score`: (N,) scores.
+    """Draw a precision-recall curve. `truth`: (N,) bool. `score`: (N,).
 
-    The axes run from 0 to 1 and fill the box `MARGIN`, so that the page can compute the position of a dot on the curve.
+    The axes run from 0 to 1 and fill the box `MARGIN`, so that the page can place a dot on the curve.
     """
     from sklearn.metrics import precision_recall_curve
 
@@ -105,11 +105,7 @@ def precision_recall(truth: np.ndarray, score: np.ndarray) -> Markup:
 
 
 def reliability(bins: Sequence[ReliabilityBin]) -> Markup:
-    """Draw a reliability diagram.
-
-    Each bin is one point. The position of the point is the mean predicted probability (x) and the observed fraction of
-    events (y). A vertical line shows the confidence interval of this fraction.
-    """
+    """Draw the mean predicted probability (x) and the observed fraction (y) of each bin, with its interval."""
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
@@ -128,8 +124,8 @@ def reliability(bins: Sequence[ReliabilityBin]) -> Markup:
 def sequence_chart(names: Sequence[str], values: np.ndarray, scaled: np.ndarray, bands: Sequence[Band]) -> Markup:
     """Draw the numbers of a sequence: lines in the units of the data, or a heat map for more channels than `LINES`.
 
-    The heat map shows scaled values, and the range of each channel in the units of the data. `names`: names of W
-    channels. `values`: (T, W), NaN where missing. `scaled`: (T, W). `bands`: contributions, drawn as shades.
+    The heat map shows scaled values, with ranges in the units of the data. `names`: of W channels. `values`: (T, W),
+    NaN where missing. `scaled`: (T, W). `bands`: contributions, drawn as shades.
     """
     step, width = -(-len(values) // MAX_PIECES), min(len(names), MAX_CHANNELS)
     is_heat = len(names) > len(LINES)
@@ -151,7 +147,7 @@ def sequence_chart(names: Sequence[str], values: np.ndarray, scaled: np.ndarray,
 
 
 def _draw_lines(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.ndarray, step: int) -> dict[str, float]:
-    """Draw the channels as lines. Return the margins of the figure."""
+    """Return the margins of the figure."""
     starts = np.arange(0, len(values), step)
     # A piece of a long sequence is drawn by its lowest and its highest value.
     ends = np.stack([np.fmin.reduceat(values, starts), np.fmax.reduceat(values, starts)], axis=1)[:, : min(step, 2)]
@@ -165,7 +161,7 @@ def _draw_lines(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.
 
 
 def _draw_heat(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.ndarray, step: int) -> dict[str, float]:
-    """Draw the channels as rows of coloured cells. Return the margins of the figure."""
+    """Return the margins of the figure."""
     shown = np.where(np.isnan(values), 0.0, scaled)[::step, :, None]
     largest = np.quantile(np.abs(shown), 0.98) or 1.0  # not the maximum: a huge number would pale all others
     share = np.clip(shown / largest, -1, 1)
@@ -182,7 +178,6 @@ def _draw_heat(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.n
 
 
 def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
-    """Draw thin left and bottom axes with their labels."""
     for name, spine in axis.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(INK)

@@ -19,11 +19,7 @@ TABLE_METRICS = ("auroc", "accuracy", "recall", "loss")
 
 
 def ladder_blocks(result: RunResult) -> list[Block]:
-    """Return the table of the ladder and a sentence about its gains.
-
-    The sentence omits the gain over the order-blind baseline, which the verdict states. Return no block if there is no
-    other gain, because the score table then shows both models.
-    """
+    """Return the table of the ladder and a sentence about its gains, or nothing if the verdict states the only gain."""
     ladder = result.ladder
     stated = None if result.baseline is None else result.baseline.comparison
     pairs = [(upper, lower) for lower, upper in pairwise(ladder) if upper.gain and upper.gain != stated]

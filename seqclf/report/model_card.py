@@ -13,7 +13,7 @@ from seqclf.documents.formatting import listed, percent, shortened
 from seqclf.documents.markdown import render_markdown
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import verdict_blocks
-from seqclf.report.sections.lengths import length_table
+from seqclf.report.sections.breakdowns import length_table
 from seqclf.report.verdict import verdict_of
 
 MAX_FIELDS = 40
@@ -25,11 +25,7 @@ seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label} report
 
 
 def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
-    """Return a model card as Markdown.
-
-    `manifest`: manifest of the bundle. `result`: result of the run. The result has no splits if the model was not
-    evaluated.
-    """
+    """Return a model card as Markdown. `result`: without splits if the model was not evaluated."""
     schema = stored_schema(manifest["schema"])
     versions = Table({"": "text", "version": "text"}, list(manifest["versions"].items()))
     run = RUN.format(label=_override("data.label", schema.label or "label"))
@@ -56,7 +52,7 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
 def network_kind(model: Mapping[str, Any]) -> str:
     """Return a name for a network: its heads, its recurrent cell such as LSTM, or the class name of another encoder.
 
-    An encoder of another package is called "network". `model`: the config of the network.
+    An encoder of another package is called "network". `model`: its config.
 
     >>> network_kind({"cell": "lstm", "bidirectional": True, "window": 8, "heads": ["recurrent", "kernels"]})
     'bidirectional LSTM on windows of 8 tokens + kernels'
@@ -106,7 +102,7 @@ def _limits(schema: Schema, result: RunResult) -> list[str]:
 
 
 def _override(key: str, value: str) -> str:
-    """Return `key=value` as one shell word, quoted for Hydra and for the shell if the value needs quotes."""
+    """Return `key=value` as one shell word, quoted for Hydra and for the shell if needed."""
     if not value.isprintable() or any(part in value for part in ("```", "${", "\\")):
         return f"{key}=COLUMN"  # no quoting passes such a value through both the shell and Hydra on one line
     return argument(key, value)

@@ -10,16 +10,13 @@ from seqclf.documents.formatting import number, shortened
 from seqclf.documents.html import render_document
 from seqclf.report.report import Report
 from seqclf.report.score_table import verdict_blocks
+from seqclf.report.sections.breakdowns import classes_section, lengths_section, periods_section
 from seqclf.report.sections.calibration import calibration_section
-from seqclf.report.sections.classes import classes_section
 from seqclf.report.sections.confusion import confusion_section
-from seqclf.report.sections.epochs import epochs_section
-from seqclf.report.sections.lengths import lengths_section
 from seqclf.report.sections.mistakes import mistakes_section
-from seqclf.report.sections.periods import periods_section
-from seqclf.report.sections.provenance import provenance_section
 from seqclf.report.sections.threshold import threshold_section
 from seqclf.report.sections.tokens_read import tokens_read_section
+from seqclf.report.sections.training import epochs_section, provenance_section
 from seqclf.system.atomic_files import write_output
 
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of the page, after the verdict
@@ -39,10 +36,7 @@ SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of 
 
 
 def report_facts(report: Report) -> dict[str, list[str]]:
-    """Return the facts of a report, such as its data and its date, as dict name → lines of text.
-
-    Unknown facts are omitted.
-    """
+    """Return the known facts of a report, such as its data and its date, as dict name → lines of text."""
     held_out = f" + {number(report.result.holdout_rows)} for the threshold" if report.result.holdout_rows else ""
     rows = (
         f"{split} {number(len(outputs.labels))}{held_out if split == 'validation' else ''}"
@@ -61,10 +55,7 @@ def report_facts(report: Report) -> dict[str, list[str]]:
 
 
 def _data(report: Report) -> Sequence[str | None]:
-    """Return one line for each split with the source of its rows.
-
-    If all splits have the same source, return a single line.
-    """
+    """Return one line for each split with the source of its rows, or one for all."""
     sources = report.sources
     if len(set(sources.values())) == 1:
         return list(sources.values())[:1]

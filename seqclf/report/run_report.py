@@ -40,9 +40,7 @@ HOW = {  # value of data.split.by → description of the split
 
 
 def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return dict split → description of the source of its rows.
-
-    If there is a label table, the key `labels` has its path. `data`: the config group `data` as plain values.
+    """Return dict split → description of the source of its rows, with the path of a label table as `labels`.
 
     >>> options = {"train": "cards.parquet", "validation": None, "test": "new.parquet"}
     >>> split_sources({**options, "split": {"by": "random", "validation": 0.2, "test": 0}})
@@ -89,10 +87,7 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
 
 
 def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int | None) -> int | None:
-    """Return the epoch that ended after `trained_steps` optimizer steps, counted from 0.
-
-    Return `None` if no epoch ended after this number of steps.
-    """
+    """Return the epoch, from 0, that ended after `trained_steps` optimizer steps, or `None`."""
     return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
 
 
@@ -127,7 +122,7 @@ def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts:
 
 
 def _is_data_of(dataset: Dataset, evaluation: Evaluation) -> bool:
-    """Return True if the rows of the last split are those that were scored."""
+    """True if the rows of the last split are those that were scored."""
     rows, scored = dataset.splits.get(evaluation.split), evaluation.last
     if rows is None or scored.ids is None or not rows.ids.equals(scored.ids):
         return False

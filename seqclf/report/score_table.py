@@ -56,8 +56,7 @@ def interval_cell(interval: Interval) -> str:
 def score_table(result: RunResult) -> Table:
     """Return the table of all scores, with one row for each metric.
 
-    The first columns are about the last split: the model's scores, their intervals, the order-blind baseline and the
-    majority class. The model's scores on the other splits follow.
+    First come columns of the last split (scores, intervals, order-blind baseline, majority class), then other splits.
     """
     shown = SHOWN if result.positive is None else SHOWN_OF_POSITIVE
     order_blind = None if result.baseline is None else f"order-blind ({result.baseline.model})"
@@ -111,10 +110,7 @@ def _threshold_table(result: RunResult, labels: Sequence[str]) -> Table:
 def _columns_of_last_split(
     result: RunResult, shown: Sequence[ShownMetric], model: str, order_blind: str | None
 ) -> dict[str, list[str]]:
-    """Return dict heading → cells of the scores on the last split.
-
-    `model`, `order_blind`: headings of the scores of the model and of the baseline, if there is one.
-    """
+    """Return dict heading → cells. `model`, `order_blind`: headings of the model and of the baseline, if any."""
     judged, baseline = result.metrics, result.baseline
     columns = {model: _scores(judged, shown)}
     if judged.intervals is not None:
@@ -133,10 +129,7 @@ def _table(result: RunResult, shown: Sequence[ShownMetric], columns: dict[str, l
 
 
 def verdict_blocks(result: RunResult) -> list[Block]:
-    """Return the alarms, the comparison with the baseline, the ladder and the score table.
-
-    The alarms come first, so that no reader trusts the scores below without reading the alarms.
-    """
+    """Return the alarms, which no reader must miss, the comparison with the baseline, the ladder and the scores."""
     metrics, blocks = result.metrics, list[Block]()
     if metrics.alarms:
         blocks.append(Text("Settle this before you use the model:"))
@@ -229,7 +222,6 @@ def _scores(block: Any, shown: Sequence[ShownMetric]) -> list[str]:
 
 
 def _majority_scores(majority: MajorityMetrics, shown: Sequence[ShownMetric], positive: str | None) -> list[str]:
-    """Return the scores of a model that always predicts the largest class."""
     of_classes: dict[str, float | None] = majority.to_dict()
     # Without alerts, precision is undefined and F1 is 0.
     always = majority.label == positive

@@ -1,8 +1,7 @@
 """The verdict on a model in sentences, which the terminal, the report and the model card share.
 
-The first sentence advises whether to use the model, with the reasons against it. The others report the main scores, the
-guarantee of the decision, and the comparison with the order-blind baseline, a model that sees the tokens of a sequence
-but not their order.
+The first sentence advises whether to use the model. The others report the main scores, the guarantee of the decision,
+and the comparison with the order-blind baseline.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ CROSS_VALIDATED = "no guarantee: the bundle is another model than those that gav
 
 
 def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | None:
-    """Return one sentence with a clause for each target of a decision, or `None` if the decision has no targets.
-
-    Each clause names the statement of the threshold, the target, the rows behind the statement, and the value that the
-    model achieves on a split.
-    """
+    """Return one sentence with a clause for each target: statement, rows and achieved value, or `None`."""
     clauses, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
         target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
@@ -101,10 +96,7 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
 
 
 def _achieved(result: TargetResult | None) -> str:
-    """Return the achieved value of a target as text, such as the recall on a split.
-
-    The text also states whether the value meets the target.
-    """
+    """Return the achieved value, and if it meets the target."""
     if result is None or result.value is None:
         return STATUS[None]
     if result.status == MET:
@@ -118,11 +110,10 @@ MAX_LABEL_CHARACTERS = 40
 
 
 class Verdict(NamedTuple):
-    """Sentences of a verdict. A sentence that does not apply is `None`.
+    """Sentences of a verdict, `None` where they do not apply.
 
-    `use`: advice to use the model or not, with reasons. `result`: the main scores of the model. `comparison`:
-    comparison of the model with the order-blind baseline. `guarantee`: the evidence for the targets of the decision.
-    `next_step`: the advised next action.
+    `use`: advice to use the model or not, with reasons. `result`: main scores. `comparison`: with the order-blind
+    baseline. `guarantee`: evidence for the targets of the decision. `next_step`: the advised action.
     """
 
     use: str
@@ -138,10 +129,7 @@ class Verdict(NamedTuple):
 
     @property
     def answers(self) -> dict[str, str]:
-        """Dict question → sentence that answers the question.
-
-        The sentences `use` and `result` are not included.
-        """
+        """Dict question → sentence that answers it, without `use` and `result`."""
         answers = {
             "Does it beat the baseline?": self.comparison,
             "Is the target met?": self.guarantee,
@@ -185,10 +173,7 @@ def capitalized(sentence: str) -> str:
 
 
 def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> str:
-    """Return the result for a positive label in one sentence: recall, precision and threshold.
-
-    Recall and precision are written as counts, such as "86 of 100".
-    """
+    """Return recall and precision of a positive label, such as "86 of 100", and threshold in one sentence."""
     positive = metrics.positive
     assert positive is not None
     label = shortened(positive.label, MAX_LABEL_CHARACTERS)
@@ -209,10 +194,7 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
 
 
 def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
-    """Return a clause if there are too few rows to show that the AUROC is better than chance.
-
-    Return "" if there are enough rows, or if an alarm already reports that the ranking is no better than chance.
-    """
+    """Return a clause, or "", if rows are too few to show that the AUROC beats chance and no alarm says so."""
     if intervals is None or intervals.auroc is None or intervals.auroc[0] > 0.5:
         return ""
     if any(alarm.kind == CHANCE for alarm in metrics.alarms):
@@ -221,10 +203,7 @@ def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
 
 
 def class_result(metrics: SplitMetrics, baseline: BaselineMetrics | None = None) -> str:
-    """Return the result for several classes in one sentence: accuracy, macro recall, and the lowest recall of a class.
-
-    Accuracy and the lowest recall are written as counts, such as "86 of 100".
-    """
+    """Return accuracy, macro recall and lowest recall of several classes, such as "86 of 100", in one sentence."""
     recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
     worst = min(recalls, key=lambda label: recalls[label])
     intervals = metrics.intervals
@@ -274,17 +253,14 @@ def out_of_100(share: float, interval: Interval = None) -> str:
 
 
 def _count(share: float) -> str:
-    """Return the count out of 100. It is 0 or 100 only for a fraction of exactly 0 or 1."""
+    """0 or 100 only for a fraction of exactly 0 or 1."""
     if share in (0, 1) or 0 < round(share * 100) < 100:
         return f"{round(share * 100)}"
     return "more than 99" if share > 0.5 else "fewer than 1"
 
 
 def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:
-    """Return a sentence that compares the model with the order-blind baseline by the deciding metric.
-
-    If no baseline was evaluated, return the reason `no_baseline` as a sentence, or `None` if there is no reason.
-    """
+    """Return a sentence that compares the model with the order-blind baseline, or the reason `no_baseline`."""
     if baseline is None:
         return None if no_baseline is None else f"It was not compared with {IGNORES_ORDER}: {no_baseline}."
     if not baseline.comparison:
@@ -313,11 +289,7 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
 
 
 def halting_sentence(curve: TokensCurve, split: str) -> str:
-    """Return a sentence about the fraction of tokens that an adaptive model reads.
-
-    The operating point is the halting threshold in use. The sentence compares macro recall at the operating point with
-    macro recall after reading all tokens.
-    """
+    """Return a sentence about the tokens that an adaptive model reads, and its recall beside that of all tokens."""
     point, everything = curve.point(split), curve.splits[split][-1]
     return (
         f"reads {percent(point.tokens)} of the tokens of {split}: macro recall {score(point.recall)}, "

@@ -1,4 +1,1 @@
-"""Statistics of a dataset before training, such as class counts, lengths, a baseline and target leakage.
-
-This package does not import PyTorch.
-"""
+"""Statistics of a dataset before training, without PyTorch: class counts, lengths, a baseline and target leakage."""

@@ -29,7 +29,6 @@ def _problems(survey: DatasetSurvey) -> Section:
 
 
 def _thresholds(outlooks: Sequence[ThresholdOutlook]) -> Section | None:
-    """Return a section about the rows that will set thresholds, the labels with the fewest rows first."""
     fewest = sorted(outlooks, key=lambda outlook: outlook.rows)[:MAX_LABELS]
     lines = [Text(f"The threshold of {shortened(outlook.label, 40)} would be {outlook}.") for outlook in fewest]
     return Section("Thresholds", lines) if lines else None

@@ -19,10 +19,9 @@ from seqclf.system.json_result import JsonResult
 class FieldStatistics(JsonResult):
     """Statistics of one field. A statistic is `None` if it does not apply to the kind of the field.
 
-    `constant`: True if every training token, or sequence if the field is static, has the same value. `unknown`: dict
-    split → fraction of tokens whose value is not in the vocabulary. `missing`: dict channel → fraction of training
-    tokens without a value. `constant_channels`: channels of a number field that are constant, if other channels of the
-    field vary.
+    `constant`: True if every training token, or sequence if static, has the same value. `unknown`: dict split →
+    fraction of tokens outside the vocabulary. `missing`: dict channel → fraction of training tokens without a value.
+    `constant_channels`: constant channels of a number field, if others vary.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"unknown", "missing", "constant_channels"})
@@ -35,7 +34,7 @@ class FieldStatistics(JsonResult):
 
 
 def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldStatistics:
-    """Measure the statistics of one field. Only a sample of the rows of a large split is measured."""
+    """Measure the statistics of one field, on a sample of the rows of a large split."""
     spec = encoder.spec()
     samples = {split: sample_split(rows, MAX_FITTED_TOKENS, 0).sequences for split, rows in dataset.splits.items()}
     tokens = {split: (rows.static if encoder.field.static else rows.fields)[name] for split, rows in samples.items()}
@@ -54,11 +53,7 @@ def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldSt
 
 
 def _number_statistics(encoder: FieldEncoder, spec: NumberSpec, train: np.ndarray) -> FieldStatistics:
-    """Measure a number field from its encoded training values (S, D).
-
-    The first columns of `train` are the channels of the field. If values can be missing, one mask column for each
-    channel follows.
-    """
+    """Measure (S, D) encoded training values: the channels, followed by their masks if values can be missing."""
     channels, missing = encoder.channel_names(), dict[str, float]()
     width = len(channels)
     if "masked" in spec:

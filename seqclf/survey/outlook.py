@@ -26,10 +26,10 @@ from seqclf.system.json_result import JsonResult
 class ThresholdOutlook(JsonResult):
     """Rows of a label that will set a threshold, and the recalls that they back.
 
-    `rows`: number of units that are `counted`, such as "rows of yes", before the training. `where`: which rows these
-    are, and why. `on_average`, `sure`: largest recall, of whole per cent, that the rows back on average, and with the
-    `confidence`; None where they back none, and for other rules. `needed`: number of units that the target takes, None
-    if it takes no more. `by_folds`: number of units with the overrides `folds`, None if folds are no remedy.
+    `rows`: number of units that are `counted`, such as "rows of yes", before the training. `where`: which rows, and
+    why. `on_average`, `sure`: largest recall, of whole per cent, that they back on average, and with the `confidence`;
+    None where none, and for other rules. `needed`: units that the target takes, None if no more. `by_folds`: units with
+    the overrides `folds`, None if folds are no remedy.
     """
 
     rule: str
@@ -103,7 +103,6 @@ def threshold_outlooks(
 
 
 def _rows(splits: Sequence[Split], chosen: np.ndarray | slice = slice(None)) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the labels and the group codes of the `chosen` rows of splits."""
     groups = [rows.groups for rows in splits if rows.groups is not None]
     labels = np.concatenate([rows.labels for rows in splits])
     return labels[chosen], group_codes(np.concatenate(groups)[chosen]) if groups else None
@@ -121,7 +120,7 @@ def _largest_sure(rows: int, confidence: float) -> float:
 
 
 def show_outlook(dataset: Dataset, decision: DecisionOptions, settings: Mapping[str, Any], reason: str | None) -> None:
-    """Print a line for each target of a training. A decision without a target of rows has no line."""
+    """Print a line for each target of a training."""
     if any(getattr(decision, rule) is not None for rule in GUARANTEED_RULES):
         for outlook in threshold_outlooks(dataset, decision, settings, reason):
             console.print(f"threshold: {outlook}", soft_wrap=True)

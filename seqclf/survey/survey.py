@@ -1,7 +1,4 @@
-"""The survey of a dataset: classes, lengths, fields, leaks, target leakage and an order-blind baseline.
-
-The order-blind baseline is a model that sees the tokens of a sequence but not their order.
-"""
+"""The survey of a dataset: classes, lengths, fields, leaks, target leakage and an order-blind baseline."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ MOSTLY_UNKNOWN = 0.5
 
 
 def dataset_warnings(survey: DatasetSurvey) -> list[str]:
-    """Return one line for each problem of a dataset.
-
-    Problems are leaks between splits, rare classes, suspicious fields and target leakage.
-    """
+    """Return one line for each problem: leaks between splits, rare classes, suspicious fields and target leakage."""
     train_rows = {label: rows["train"] for label, rows in survey.classes.items()}
     lines = [*survey.leaks.warnings(), *_class_warnings(train_rows), *_label_warnings(survey.classes)]
     for name, statistics in survey.fields.items():
@@ -88,11 +82,7 @@ def _class_warnings(train_rows: Mapping[str, int]) -> Iterator[str]:
 
 
 def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
-    """Yield a warning for each set of labels that look alike.
-
-    Also yield a warning for each label that is a word for a missing value, such as "null". Labels that look alike are
-    quoted to show their spaces.
-    """
+    """Yield a warning for labels that look alike, quoted to show their spaces, and for those such as "null"."""
     for label in labels:
         if label.strip().lower() in MISSING_WORDS:
             yield f"class '{label}' is named like a missing value; remove such rows, if they have no label"
@@ -137,15 +127,12 @@ class LengthSummary(JsonResult):
 class DatasetSurvey(JsonResult):
     """Everything that the command `describe` finds out about a dataset.
 
-    `classes`: dict label → split → number of rows. `rows`: dict split → numbers of rows and tokens. `lengths`: dict
-    split → lengths of the sequences. `groups`: dict split → number of distinct groups, or `None` without
-    `data.group`. `ignored`: columns of the data that no field reads. `leaks`: numbers of rows and groups that occur in
-    several splits. `columns`: scores of the ignored columns as predictors of the label (target leakage). `static`: such
-    scores of the static fields.
-    `single_field_recall`: dict field → macro recall of a baseline model that reads only this field. In a survey without
-    a baseline, `baseline` and `single_field_recall` are `None`, and `columns` is empty. `thresholds`: rows
-    that will set thresholds. Only the command `describe` sets this attribute. `warnings`: one line for each problem of
-    the dataset.
+    `classes`: dict label → split → rows. `rows`: dict split → numbers of rows and tokens. `lengths`: dict split →
+    lengths of the sequences. `groups`: dict split → distinct groups, or `None` without `data.group`. `ignored`: columns
+    that no field reads. `leaks`: rows and groups that occur in several splits. `columns`, `static`: scores of ignored
+    columns and of static fields as predictors of the label (target leakage). `single_field_recall`: dict field → macro
+    recall of a baseline of this field alone; `None` like `baseline` in a survey without one. `thresholds`: rows that
+    will set thresholds, set by `describe`. `warnings`: one line for each problem.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"groups", "single_field_recall", "thresholds"})
@@ -167,7 +154,7 @@ class DatasetSurvey(JsonResult):
     thresholds: list[ThresholdOutlook] | None = None
 
     def summary(self) -> JsonObject:
-        """Return the main counts and the first warnings as plain values. The summary is short even for large data."""
+        """Return the main counts and the first warnings as plain values, in short even for large data."""
         events = [counts.refused_events for counts in self.rows.values() if counts.refused_events is not None]
         return {
             "name": self.name,
@@ -215,11 +202,7 @@ def count_groups(splits: Mapping[str, Split]) -> dict[str, int] | None:
 
 
 def survey_dataset(dataset: Dataset, options: DataOptions, *, baseline: bool) -> DatasetSurvey:
-    """Survey a dataset.
-
-    `options`: data options of a config. `baseline`: False to skip everything that fits a model: the baseline and the
-    search for target leakage.
-    """
+    """Survey a dataset. `baseline`: False to fit no model: no baseline, and no search for target leakage."""
     labels = {name: split.labels for name, split in dataset.splits.items()}
     survey = DatasetSurvey(
         name=data_title(options.name, options.train),

@@ -41,11 +41,9 @@ class ColumnLeakage(JsonResult):
 
 
 def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLeakage]:
-    """Score the columns that no field reads.
+    """Score the columns of the file with the labels that no field reads, by falling AUROC.
 
-    The score shows how well a column predicts the label. The columns come from the file with the labels. The list is
-    sorted by falling AUROC. Return an empty list for event tables (one row per token) without a label table, because
-    their columns have several values for each sequence.
+    Return [] for event tables without a label table, whose columns have several values for each sequence.
     """
     label_table = options.source("labels")
     source = label_table or options.source("train")
@@ -70,10 +68,10 @@ def find_static_leakage(dataset: Dataset) -> list[ColumnLeakage]:
 
 
 def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[ColumnLeakage]:
-    """Score each column as a predictor of the column `label`. The column with the highest AUROC comes first.
+    """Score each column, and each part of a struct, as a predictor of the column `label`, by falling AUROC.
 
-    Each part of a struct column is scored as a separate column. `skip`: columns to leave out, such as ids. Return an
-    empty list if fewer than two classes have enough rows for cross-validation.
+    `skip`: columns to leave out, such as ids. Return [] if fewer than two classes have enough rows for
+    cross-validation.
     """
     rows = _sample_rows(source, label, skip)
     if rows is None:
@@ -89,10 +87,7 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
 
 
 def _ranked(features: Mapping[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
-    """Score features, a dict name → (N, F), as predictors of the class codes (N,), the best one first.
-
-    Return an empty list if fewer than two classes have enough rows for cross-validation.
-    """
+    """Score features, a dict name → (N, F), as predictors of the class codes (N,), the best one first."""
     usable = np.bincount(codes)[codes] >= MIN_ROWS_PER_CLASS
     codes = codes[usable]
     if not features or len(np.unique(codes)) < 2:
@@ -106,10 +101,9 @@ def _ranked(features: Mapping[str, np.ndarray], codes: np.ndarray) -> list[Colum
 
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
-    """Read a sample of rows with the column `label` and all columns that are not in `skip`.
+    """Read a sample of `label` and the columns not in `skip`, or return `None` if there are none.
 
-    Return `None` if `skip` leaves no other columns. The label column and map columns are read as text. Each part of a
-    struct column becomes a column.
+    Labels and maps are read as text. Each part of a struct becomes a column.
     """
     with SourceReader(source) as reader:
         types = reader.column_types
@@ -126,11 +120,7 @@ def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | 
 
 
 def _as_feature(cells: pa.Array) -> np.ndarray | None:
-    """Return (N, F) features of a column.
-
-    The features are the values as numbers, the lengths of lists, and 1 for each cell with a value. Return `None` for a
-    column without usable features, such as a column of ids or notes.
-    """
+    """Return (N, F): numbers, lengths of lists, and 1 for each cell with a value, or `None` for ids or notes."""
     is_present = cells.is_valid().to_numpy(zero_copy_only=False).astype(np.float64)
     columns = [] if is_present.all() or not is_present.any() else [is_present]
     if is_list(cells.type):
@@ -143,10 +133,7 @@ def _as_feature(cells: pa.Array) -> np.ndarray | None:
 
 
 def _values(cells: pa.Array) -> np.ndarray | None:
-    """Return (N,) numbers: numeric values are unchanged, and texts become category codes.
-
-    Return `None` for ids and times.
-    """
+    """Return (N,) numbers, or category codes of texts, or `None` for ids and times."""
     if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         return cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if pa.types.is_decimal(cells.type):
@@ -176,8 +163,7 @@ def _parse_numbers(texts: pa.Array) -> np.ndarray | None:
 def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
     """Return the cross-validated AUROC of a small decision tree on the features (N, F).
 
-    With several classes, the result is the mean of the one-against-rest AUROCs. If a single class has an AUROC of at
-    least `LEAKING_AUROC`, the result is the AUROC of this class.
+    The mean of the one-against-rest AUROCs, or that of a single class if it is at least `LEAKING_AUROC`.
     """
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict

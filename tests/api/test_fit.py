@@ -59,8 +59,6 @@ ERRORS = {
         {"label": "label", "test": {"shops": [["food"]]}},
         r"^test: no column 'label' \(data.label\)",
     ),
-    "a wrong value": ({"label": "label", "overrides": ["seed=-1"]}, "^seed=-1: must be at least 0"),
-    "overrides as one text": ({"label": "label", "overrides": "seed=1"}, "must be a list of texts"),
     "an override of an argument": (
         {"label": "label", "overrides": ["data.label=x"]},
         "data.label=x: is what the argument label sets; remove one",

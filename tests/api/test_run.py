@@ -82,10 +82,3 @@ def test_the_documented_queries_find_false_alerts_and_weak_groups(run, tmp_path)
     assert sum(row[1] for row in groups) == len(positives)
     assert sum(row[1] * row[2] for row in groups) == pytest.approx(pc.sum(positives["alert"]).as_py())
     assert [row[2] for row in groups] == sorted(row[2] for row in groups)
-
-
-def test_a_run_without_predictions_says_so(tmp_path):
-    (tmp_path / "config.yaml").write_text("")
-    with pytest.raises(InputError) as raised:
-        _ = seqclf.Run(tmp_path).predictions
-    assert raised.value.where == str(tmp_path / "predictions.parquet")

@@ -10,7 +10,6 @@ from support.log_normal_lengths import log_normal_lengths
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
 from seqclf.config.documentation import CONF
-from seqclf.errors import InputError
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
 BUDGETS = st.integers(1, 300)
@@ -109,12 +108,6 @@ def test_evaluation_is_sorted_and_ignores_the_seed(lengths, max_tokens, max_sequ
 def test_no_sequences_make_no_batches():
     assert plan(np.array([], dtype=np.int64)) == []
     assert plan(np.array([], dtype=np.int64), pool_batches=None, world_size=3, rank=1) == []
-
-
-@pytest.mark.parametrize("limits", [{"max_tokens": 0}, {"max_tokens": -5}, {"max_sequences": 0}])
-def test_limits_below_one_are_refused(limits):
-    with pytest.raises(InputError, match=r"batching\.max_tokens=.*batching\.max_sequences=.*at least 1"):
-        plan(np.array([3, 4]), **limits)
 
 
 @thorough

@@ -157,9 +157,3 @@ def test_events_in_the_order_of_one_time_need_no_word(options, tmp_path, times):
     order = np.argsort(SECONDS, kind="stable")  # the events of all holders by time
     path = as_file(tmp_path, "parquet", pa.table(columns).take(order))
     assert prepare(options(train=path, label="label", group_by="holder")).schema.order_by == ()
-
-
-@pytest.mark.parametrize("settings", [{"rows": "events"}, {"rows": "sequences", "group_by": "holder"}])
-def test_rows_must_agree_with_group_by(options, settings):
-    with pytest.raises(InputError, match=rf"data.rows={settings['rows']}: .*data.group_by"):
-        options(train="t.csv", label="label", **settings)

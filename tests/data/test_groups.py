@@ -154,12 +154,6 @@ def test_without_the_key_there_are_no_names(options, tmp_path):
         assert count_groups({"train": train}) is None
 
 
-@pytest.mark.parametrize("by", ["group", "fold", "random"])
-def test_a_column_of_times_is_for_splits_by_time(options, by):
-    with pytest.raises(InputError, match=r"data\.split\.column=who: holds the times.*set data\.group"):
-        options(train="t", label="y", group="at", split={"by": by, "column": "who"})
-
-
 def test_groups_and_times_of_events(options, tmp_path):
     """Three events a stay, of 30 stays and ten patients; the test file lacks the patient."""
     stays = [stay for stay in range(30) for _ in range(3)]

@@ -210,26 +210,16 @@ def test_declared_fields_take_a_column_and_options(make):
     ("static", "message"),
     [
         ({"country": "time"}, "data.static.country: a time field has a value of each token; a static field is one of"),
-        ({"country": "text"}, "a text field has a value of each token"),
         ({"a": {"kind": "number", "columns": ["age", "id"]}}, "data.static.a: a number field has one column"),
         ({"age": {"kind": "number", "since": "tokens"}}, "a static number field has no option 'since'"),
         ({"age": {"kind": "number", "scale": "sequence"}}, "data.static.age.scale=sequence: is about several values"),
-        ({"age": {"kind": "number", "missing": "last"}}, "data.static.age.missing=last: is about several values"),
         ({"shop": {"kind": "number", "column": "age"}}, "data.static: has the name of a field of data.fields"),
-        ({"label": "category"}, "data.static.label: column 'label' is the label"),
-        ({"lengths": {"kind": "number", "column": "age"}}, "data.static.lengths: is reserved"),
         ({"nope": "number"}, r"no column 'nope' \(data.static.nope\)"),
     ],
 )
 def test_declarations_that_cannot_be(make, static, message):
     with pytest.raises(InputError, match=message):
         make(events(), fields={"shop": "category"}, static=static)
-
-
-def test_all_fields_static_leaves_no_tokens(make):
-    columns = {name: column for name, column in events().items() if name != "shop"}
-    with pytest.raises(InputError, match="cannot tell which columns hold the tokens"):
-        make(columns, static={"country": "category", "age": "number"})
 
 
 def test_a_value_that_changes_within_a_sequence_refuses_the_row_and_names_the_values(make, tmp_path):

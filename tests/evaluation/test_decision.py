@@ -177,19 +177,6 @@ def test_at_a_threshold_of_0_all_rows_are_positive_and_at_1_none(positive, index
 
 
 @pytest.mark.parametrize(
-    ("threshold", "positive", "message"),
-    [
-        (1.5, "yes", "threshold=1.5: must be a probability"),
-        ([0.3], "yes", "must be a probability"),
-        (0.5, None, "threshold=0.5: needs two classes"),
-    ],
-)
-def test_an_invalid_threshold_is_refused(threshold, positive, message):
-    with pytest.raises(InputError, match=message):
-        override(threshold, positive)
-
-
-@pytest.mark.parametrize(
     ("invalid", "classes", "positive", "message"),
     [
         ({"min_recall": 0.8, "cost": 5}, CLASSES, "yes", "decision.min_recall and decision.cost: set one of them"),

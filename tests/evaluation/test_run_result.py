@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from seqclf.data.storage.store import SplitCounts
-from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.decisions.forcing_rows import ForcingRow
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
@@ -40,14 +38,6 @@ def test_rows_of_unknown_labels_are_counted_as_wrong_in_the_verdict():
 def test_unknown_parts_stay_unknown():
     assert RunResult.from_dict(json.loads(json.dumps(RESULT.to_dict()))) == RESULT
     assert RunResult.from_dict({"test": {"recall": 0.5}}) == RunResult.from_dict({})
-
-
-@pytest.mark.parametrize(
-    "state", [{"test": {"by_length": 5}}, {"test": 5}, {"decision": 5}, {"data": {"test": 1}}, {"halting": {}}]
-)
-def test_content_of_another_version_is_refused(state):
-    with pytest.raises(InputError, match="is not as this version writes it"):
-        RunResult.from_dict(state)
 
 
 def test_a_result_without_rows_names_no_row_and_no_group():

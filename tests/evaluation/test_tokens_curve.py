@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 
 import numpy as np
 import pytest
@@ -78,12 +77,6 @@ def curve():
 )
 def test_a_budget_is_kept_by_the_curve_of_validation(budget, threshold):
     assert curve().threshold_of(budget) == threshold
-
-
-@pytest.mark.parametrize("budget", [0, 1.5, math.nan, np.float32(2), "0.5", True])
-def test_a_budget_that_is_no_share_is_refused(budget):
-    with pytest.raises(InputError, match=re.escape(f"budget={budget!r}")):
-        curve().threshold_of(budget)
 
 
 def test_a_bundle_without_a_curve_reads_all_or_as_trained():

@@ -14,7 +14,6 @@ from support.binary_scores import decision_options
 from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, with_script
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
-from seqclf.data.storage.dataset import data_title
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import score
 from seqclf.evaluation.calibration import fit_temperature
@@ -194,16 +193,6 @@ def test_an_evaluation_has_a_page_without_epochs(reports, tmp_path):
     assert page.endswith("Provenance -")
 
 
-def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
-    page = visible_text((pages / "two_classes.html").read_text(encoding="utf-8"))
-    metrics = reports["two_classes.html"].metrics.positive
-    assert page.startswith("cards cards Use it: yes. Of 100 sequences labelled yes it finds ")
-    assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
-    assert "95% sure: at least 80.0% of yes found (on" in page
-    assert "Settle this before you use the model" not in page
-    assert "order-blind (logistic regression)" in page and "always no" in page
-
-
 def test_the_monitored_metric_has_a_curve_and_a_column_in_the_table_of_epochs(pages):
     content = (pages / "two_classes.html").read_text(encoding="utf-8")
     assert "loss, macro recall, average precision of training and validation by epoch" in content
@@ -260,20 +249,6 @@ def test_alarms_come_before_all_figures(pages):
     assert "it never predicts yes" in visible_text(content)
     alarm = content.index("is never predicted")
     assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
-
-
-@pytest.mark.parametrize(
-    ("name", "train", "title"),
-    [
-        ("files", "/data/spam.csv", "spam"),
-        ("files", "*.csv", "files"),
-        ("files", None, "files"),
-        ("fraud", "cards.csv", "fraud"),
-        ("files", "/cache/tables/d4555cc5773061c407fc125b19e0950c.parquet", "table in memory"),
-    ],
-)
-def test_a_page_has_the_name_of_the_data_or_of_its_file(name, train, title):
-    assert data_title(name, train) == title
 
 
 def test_operating_points_equal_counts_over_all_rows():

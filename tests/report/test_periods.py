@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from seqclf.evaluation.over_time import PeriodScores
-from seqclf.report.sections.periods import periods_section
+from seqclf.report.sections.breakdowns import periods_section
 
 
 def periods(count, share=0.1):

@@ -171,26 +171,12 @@ def test_a_run_counts_once_and_an_unfinished_one_is_named(tmp_path):
     assert found.settings[0].setting == "all runs"
 
 
-def test_a_run_without_whole_metrics_is_not_finished(tmp_path):
-    run = write_run(tmp_path / "run", outputs(2.0))
-    for content in ("", "{}", "[1]", '{"test": {"by_length": 1}}'):
-        (tmp_path / "run/metrics.json").write_text(content)
-        with pytest.raises(InputError, match="has no metrics of a finished run"):
-            compare_runs([run])
-    (tmp_path / "run/metrics.json").unlink()
-    with pytest.raises(InputError, match="has no metrics of a finished run"):
-        compare_runs([run])
-
-
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
         ({"entries": ["{0}/none*"]}, "runs=.*holds no scores of a finished run"),
-        ({"entries": []}, "runs=.*holds no finished run"),
-        ({"entries": ["{0}/none"]}, "none.*holds no scores"),
         ({"against": "{0}/other"}, "against=.*is none of the runs"),
         ({"split": "validation"}, "has no rows of validation that judge its model"),
-        ({"split": "train"}, "has no rows of train that judge its model"),
     ],
 )
 def test_a_user_error_names_the_key(tmp_path, keys, problem):

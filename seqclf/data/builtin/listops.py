@@ -1,14 +1,12 @@
 """ListOps: nested operations on lists of digits. The class of an expression is its value, a digit from 0 to 9.
 
-Reference: Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning". Expressions are drawn from
-the grammar of the published generator. An expression is written as a sequence of tokens. For example, the value of
-`[MAX 2 [FIRST 9 6 ] ]` is 9. The published files also contain round brackets, which only encode a binary tree and are
-left out here.
+Reference: Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning", whose generator gives the
+grammar. The value of the tokens `[MAX 2 [FIRST 9 6 ] ]` is 9. The round brackets of the published files, which only
+encode a binary tree, are left out.
 
-A node of an expression is an operator with probability 0.25, and otherwise a digit. An operator has 2 to `max_args`
-arguments. The operators MIN, MAX, MED (the median, rounded down) and SM (the sum modulo 10) are from the paper. The
-operators FIRST and LAST, whose value depends on the order of the arguments, are from published variants of ListOps. The
-published files also contain a few single digits. Every expression of this dataset contains an operator.
+A node is an operator with probability 0.25, otherwise a digit. MIN, MAX, MED (the median, rounded down) and SM (the sum
+modulo 10) are from the paper; FIRST and LAST, which depend on the order, are from published variants. Unlike the
+published files, every expression contains an operator.
 """
 
 import random
@@ -42,16 +40,13 @@ def write(
     max_length: int,
     seed: int,
 ) -> None:
-    """Write the files `train.parquet`, `validation.parquet` and `test.parquet`.
+    """Write `train.parquet`, `validation.parquet` and `test.parquet`. No expression occurs twice in the three files.
 
-    No expression occurs twice in the three files together. The expressions of all files are drawn together and then
-    divided among the files at random. Every file therefore contains some of the rare short expressions.
-
-    `rows`: dict split → number of expressions in the file of the split. `operators`: names of the operators that
-    expressions may contain. `max_depth`: maximum number of levels of an expression tree. The root is level 1. In a list
-    without inner lists, the digits are level 2, as in the published generator. `max_args`: maximum number of arguments
-    of an operator. `max_length`: maximum number of tokens of an expression. Longer expressions are drawn again. Raises
-    ValueError if the limits allow fewer expressions than `rows` requests.
+    The expressions are drawn together and divided at random, so every file has some of the rare short ones. `rows`:
+    dict split → number of expressions. `max_depth`: maximum number of levels; the root is level 1, and the digits of a
+    list without inner lists are level 2, as in the published generator. `max_args`: maximum number of arguments of an
+    operator. `max_length`: maximum number of tokens; longer expressions are drawn again. Raises ValueError if the
+    limits allow fewer expressions than `rows` requests.
     """
     if not operators or any(f"[{name}" not in OPERATORS for name in operators):
         known = ", ".join(name.strip("[") for name in OPERATORS)
@@ -98,10 +93,7 @@ class _Grammar:
     max_length: int
 
     def expression(self) -> list[str]:
-        """Draw the tokens of an expression.
-
-        If the expression becomes longer than `max_length`, its operators get no further arguments.
-        """
+        """Past `max_length`, operators get no further arguments."""
         tokens: list[str] = []
         self._operation(tokens, self.max_depth)
         return tokens
@@ -119,7 +111,6 @@ class _Grammar:
 
 
 def _different(grammar: _Grammar, count: int) -> list[str]:
-    """Return `count` different expressions, in the order in which they were drawn."""
     expressions: dict[str, None] = {}  # a dict serves as an ordered set
     repeats = 0
     while len(expressions) < count:

@@ -1,8 +1,7 @@
 """Generated toy task: sequences of 1 to 12 tokens in five classes.
 
-Tokens are integers from 1 to 10. Tokens 1 to 5 are signals, and tokens 6 to 10 are noise. The class of a sequence is
-its *last* signal: the class of [2, 7, 4, 9, 6] is 4. A model therefore has to learn the order of the tokens and to
-remember signals.
+Tokens 1 to 5 are signals, and tokens 6 to 10 are noise. The class of a sequence is its *last* signal: 4 for [2, 7, 4,
+9, 6].
 """
 
 from pathlib import Path
@@ -16,10 +15,9 @@ TOKENS = 10
 
 
 def write(folder: Path, rows: dict[str, int], longest: int, seed: int) -> None:
-    """Write the files `train.parquet`, `validation.parquet` and `test.parquet`.
+    """Write `train.parquet`, `validation.parquet` and `test.parquet`. `rows`: dict split → number of sequences.
 
-    The length of each sequence is drawn uniformly from 1 to `longest`. If no token of a drawn sequence is a signal, one
-    random token is replaced by a random signal. `rows`: dict split → number of sequences in the file of the split.
+    Lengths are uniform from 1 to `longest`. A sequence without a signal gets one at a random position.
     """
     generator = np.random.default_rng(seed)
     for split, count in rows.items():

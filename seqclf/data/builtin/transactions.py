@@ -1,37 +1,30 @@
 """Generated card payments: fraud differs from honest payments only in the order of events.
 
-The dataset does not model real fraud. The dataset is an event log with the columns card, time, merchant (the kind of
-shop), amount, channel (chip, contactless, online, atm), country, and the label `fraud` ('yes' or 'no'). All rows of a
-card have the same label.
+This is no model of real fraud. The dataset is an event log with the columns card, time, merchant (the kind of shop),
+amount, channel (chip, contactless, online, atm), country, and the label `fraud` ('yes' or 'no') of the card.
 
-Ordinary events: every card has a home country in `HOME` and a spending level. The number of ordinary events of a card
-is log-normal and at least `SHORTEST`. The merchant, amount and channel of an ordinary event do not depend on the
-position of the event. One in twelve events comes at most 10 minutes after the previous event of the card. One in five
-online payments goes to a country in `FAR`. All other ordinary payments, online or not, go to countries in `HOME`.
+Ordinary events: a card has a home country in `HOME`, a spending level, and a log-normal number of at least `SHORTEST`
+events, whose merchant, amount and channel do not depend on their position. One in twelve comes at most 10 minutes after
+the previous one. One in five online payments goes to a country in `FAR`, all others to countries in `HOME`.
 
-Planted events: besides its ordinary events, every fraud card has the planted events of one of three patterns. One in
-ten honest cards is a decoy, which also has planted events. A decoy has the *same* planted events and gaps as a fraud
-card, but in a harmless order. A decoy also has the same number of planted events as a fraud card of the same pattern.
-The three patterns are:
+Planted events: every fraud card also has the events of one of three patterns. One in ten honest cards is a decoy: it
+has the *same* events and gaps as a fraud card of the pattern, but in a harmless order.
 
-  testing   Three online payments, each at most 10 minutes after the previous event. Two payments are below 2.00, and
-            one is 300 or more. The order in a fraud is small, small, large: a stolen card number is tested and then
-            used. In a decoy, the large payment is the first or the second, such as a device and then its apps.
-  burst     Four payments for gift cards, each at most 10 minutes after the previous event. In a fraud, the four
-            payments are consecutive. In a decoy, there are ordinary events between any two of the payments.
-  travel    A payment at home, two payments in the same far country, and a payment at home, all with the chip of the
-            card. In a fraud, the gaps before the four payments are short, short, long, long. The first far payment is
-            therefore at most two hours after a payment at home. In a decoy, the gaps are short, long, short, long.
-            Eight hours or more therefore pass before the first far payment, and again before the last payment at home.
+  testing   Three online payments, each at most 10 minutes after the previous event: two below 2.00, one of 300 or
+            more. The order in a fraud is small, small, large (a stolen number is tested, then used). In a decoy, the
+            large payment is the first or the second, such as a device and then its apps.
+  burst     Four payments for gift cards, each at most 10 minutes after the previous event. They are consecutive in a
+            fraud. In a decoy, there are ordinary events between any two of them.
+  travel    A payment at home, two in the same far country, and one at home, all with the chip of the card. The gaps
+            before them are short, short, long, long in a fraud: the first far payment comes within two hours of one at
+            home. In a decoy, they are short, long, short, long: eight hours or more pass before each change of country.
 
-The files planted_train.parquet, planted_validation.parquet and planted_test.parquet list the planted events. The
-planted events are in separate files, so that no model is trained on them by mistake. Each row of these files describes
-one planted event: the card, the position of the event among all events of the card (counted from 1), the pattern and
-the label.
+The files planted_train.parquet, planted_validation.parquet and planted_test.parquet list the planted events, apart so
+that no model is trained on them by mistake: the card, the position of the event in the card (counted from 1), the
+pattern and the label.
 
-A card with planted events is more likely to be a fraud card than another card, whatever the order of its events.
-Statistics that ignore the order of events cannot separate fraud cards from decoys. With 1 fraud card in 100 cards, one
-in eleven cards with planted events is a fraud card. The label of an honest card is 'no' even if its ordinary events
+Statistics without order find cards with planted events, but cannot separate fraud cards from decoys: with 1 fraud card
+in 100, one in eleven cards with planted events is a fraud card. An honest card stays 'no' even if its ordinary events
 form a pattern by chance.
 """
 
@@ -118,16 +111,12 @@ Columns = dict[str, np.ndarray]
 def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: float, seed: int) -> None:
     """Write the events of generated cards to `train.parquet`, `validation.parquet` and `test.parquet`.
 
-    The planted events of each split are written to `planted_train.parquet`, `planted_validation.parquet` and
-    `planted_test.parquet`.
+    The planted events go to `planted_train.parquet` and so on. Events are sorted by time within a chunk of cards, so
+    cards interleave as in a real log. Every chunk of a split has its own seed, so the data of a split does not depend
+    on the size of others.
 
-    Cards are generated and written in chunks. The events of a chunk are sorted by time, so that events of different
-    cards interleave as in a real log. Every chunk of every split has its own random seed, so the data of a split does
-    not depend on the size of other splits.
-
-    `rows`: dict split → number of cards in the file of the split. `mean_length`: mean number of ordinary events per
-    card, at least 4. Every card has at least `SHORTEST` ordinary events. `fraud_share`: fraction of fraud cards, from 0
-    to 1. Raises ValueError if `mean_length` or `fraud_share` is out of range.
+    `rows`: dict split → number of cards. `mean_length`: mean number of ordinary events per card, at least 4.
+    `fraud_share`: fraction of fraud cards. Raises ValueError if `mean_length` or `fraud_share` is out of range.
     """
     if mean_length < SHORTEST:
         raise ValueError(f"mean_length={mean_length}: must be at least {SHORTEST}")
@@ -156,10 +145,7 @@ def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _schema(kinds: dict[str, pa.DataType | None]) -> pa.Schema:
-    """Return an Arrow schema of columns with the given types.
-
-    If the type of a column is None, the column becomes a dictionary of strings.
-    """
+    """Types that are None become dictionaries of strings."""
     return pa.schema([(name, kind or pa.dictionary(pa.int8(), pa.string())) for name, kind in kinds.items()])
 
 
@@ -173,7 +159,7 @@ def _column(values: np.ndarray, names: list[str] | None, kind: pa.DataType) -> p
 
 
 def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, fraud_share: float) -> Columns:
-    """Generate the events of `cards` as a dict column → (events,) values, sorted by time."""
+    """Return dict column → (events,) values, sorted by time."""
     fraud = generator.random(len(cards)) < fraud_share
     planted = fraud | (generator.random(len(cards)) < DECOY_SHARE)
     pattern = np.where(planted, generator.integers(len(PATTERNS), size=len(cards)), -1)
@@ -204,10 +190,10 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
 
 
 def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: np.ndarray) -> Columns:
-    """Generate ordinary events as a dict column → (events,) values. The events of a card are consecutive.
+    """Return dict column → (events,) values, card after card: merchants, channels and countries as codes, gaps in
+    seconds.
 
-    Merchants, channels and countries are integer codes. Gaps are in seconds. `lengths`: (cards,) number of events of
-    each card. `home`: (cards,) code of the home country of each card.
+    `lengths`: (cards,) number of events. `home`: (cards,) code of the home country.
     """
     count = int(lengths.sum())
     merchant = MERCHANT_TABLE[generator.integers(len(MERCHANT_TABLE), size=count, dtype=np.uint16)]
@@ -232,11 +218,9 @@ def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: 
 
 
 def _positions(generator: np.random.Generator, ordinary: np.ndarray, size: int, adjacent: np.ndarray) -> np.ndarray:
-    """Return the (cards, size) positions of planted events among all events of their card.
+    """Return the ascending (cards, size) positions of planted events in their card, never the first.
 
-    The positions of a card are in ascending order. A planted event is never the first event of a card. `ordinary`:
-    (cards,) number of ordinary events of each card. `size`: number of events in the pattern. `adjacent`: (cards,) mask
-    of cards whose planted events are consecutive.
+    `ordinary`: (cards,) number of ordinary events. `adjacent`: (cards,) mask of cards with consecutive planted events.
     """
     index = np.arange(size)
     in_a_row = generator.integers(1, ordinary + 1)[:, None] + index
@@ -246,14 +230,13 @@ def _positions(generator: np.random.Generator, ordinary: np.ndarray, size: int, 
 
 
 def _codes(generator: np.random.Generator, names: list[str], shape: tuple[int, int]) -> np.ndarray:
-    """Return an array of the given shape with random codes of the merchants `names`."""
     return np.array([NAMES["merchant"].index(name) for name in names], np.int8)[
         generator.integers(len(names), size=shape)
     ]
 
 
 def _amounts(generator: np.random.Generator, low: float, high: float, shape: tuple[int, int]) -> np.ndarray:
-    """Return log-uniform random amounts in [low, high), rounded down to cents."""
+    """Log-uniform in [low, high), rounded down to cents."""
     return np.floor(np.exp(generator.uniform(np.log(low), np.log(high), shape)) * 100) / 100
 
 

@@ -66,10 +66,9 @@ def _named_field(
 ) -> Field:
     """Return the field `name`, which the config declares under data.fields or data.static.
 
-    `spec`: kind of the field, or a mapping with the key `kind`, the key `column` or `columns`, and options. `sample`:
-    first rows of the file. Properties of the field that the config does not set, such as its kind, its width and, with
-    `infer`, how its missing values are read, are inferred from `sample`. `events`: True if a cell is one value and not
-    a list. `times`: dict column that sorts events → format of its times, or None. `root`: "fields" or "static".
+    What `spec` leaves out, such as the kind, the width and, with `infer`, how missing values are read, comes from
+    `sample`. `events`: True if a cell is one value and not a list. `times`: dict column that sorts events → format of
+    its times, or None.
     """
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
     key, is_static = f"data.{root}.{name}", root == "static"
@@ -100,10 +99,7 @@ def _kind_for(
     is_time: bool,
     is_static: bool,
 ) -> str | None:
-    """Return the inferred kind of a column for which the config sets options alone.
-
-    Whole numbers are a number if the options are those of numbers alone, such as `log`.
-    """
+    """Whole numbers are a number if the options are those of numbers alone, such as `log`."""
     kind = "time" if is_time else _recognizing_kind(cells, separator, events)
     if kind != "category" or (infer_values(cells) if events else infer_elements(cells, separator)[0]) != "integer":
         return kind
@@ -124,10 +120,7 @@ def declared_as(field: Field, kind: str) -> str:
 
 
 def take_columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...]:
-    """Remove the keys `column` and `columns` from the options, and return the columns of the field.
-
-    By default, the field has one column, which is called `name`.
-    """
+    """Remove `column` and `columns` from the options, and return the columns of the field, by default `name`."""
     if "column" in options and "columns" in options:
         raise InputError(key, "has both column and columns", "keep one")
     columns = options.pop("columns", None) or options.pop("column", name)
@@ -137,10 +130,7 @@ def take_columns(key: str, name: str, options: dict[str, Any]) -> tuple[str, ...
 def _checked_kind(
     key: str, kind: object, columns: Sequence[str], options: Mapping[str, Any], is_static: bool
 ) -> type[FieldEncoder]:
-    """Return the encoder class of a field. Raises InputError unless it allows the columns and options of the field.
-
-    `key`: config key of the field, which error messages contain.
-    """
+    """Return the encoder class of a field. Raises InputError unless it allows the columns and options of the field."""
     kind_class = encoder_class(kind, key)
     if is_static and not kind_class.static_options:
         known = ", ".join(name for name, each in KINDS.items() if each.static_options)
@@ -170,10 +160,7 @@ def _checked_kind(
 
 
 def stored_field(state: Mapping[str, Any], key: str) -> Field:
-    """Return the field that `dataclasses.asdict` converted to the mapping `state`.
-
-    `key`: name of the field in error messages. Raises InputError if `state` is not a valid field.
-    """
+    """Return the field that `dataclasses.asdict` converted to `state`, which errors call `key`. Raises InputError."""
     state = {"static": False, **state}
     require(state, FIELD, key)
     if set(state) - set(FIELD):
@@ -183,10 +170,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
 
 def check_together(fields: tuple[Field, ...]) -> None:
-    """Raise InputError if one model cannot have all the fields as inputs, or if a field refers to a missing field.
-
-    Static fields come last.
-    """
+    """Raise InputError if fields cannot be in one model, or refer to a missing field. Static fields come last."""
     tokens = [field for field in fields if not field.static]
     if not tokens or any(field.static for field in fields[: len(tokens)]):
         raise InputError("data.fields", "has no field with a value of each token", "name one")
@@ -227,9 +211,9 @@ def inferred_event_fields(
     separator: str | None,
     named: set[str],
 ) -> tuple[Field, ...]:
-    """Return a field for every column of an event table that is not in `skip`.
+    """Return a field for every column of an event table that is not in `skip`. `named`: names of declared fields.
 
-    Columns in `order_by` become time fields, unless `order_format` is `AS_TEXT`. `named`: names of declared fields.
+    Columns in `order_by` become time fields, unless `order_format` is `AS_TEXT`.
     """
     fields: list[Field] = []
     for column in sample.column_names:
@@ -262,10 +246,9 @@ def inferred_event_fields(
 def inferred_fields(
     sample: pa.Table, where: str, skip: set[str | None], separator: str | None, named: set[str]
 ) -> tuple[Field, ...]:
-    """Return a field for every column of lists.
+    """Return a field for every column of lists, or a text field for the column of free text if no field is declared.
 
-    In a file without columns of lists and declared fields, return one text field for the column of free text. `named`:
-    names of declared fields.
+    `named`: names of declared fields.
     """
     lists: list[Field] = []
     texts = []
@@ -288,7 +271,7 @@ def inferred_fields(
 
 
 def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
-    """Return the error for a file whose fields cannot be inferred. `events`: True for an event table."""
+    """Return the error for a file whose fields cannot be inferred."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
     kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not (events and kind_class.holds_text))
     return InputError(
@@ -320,7 +303,6 @@ def _elements(cells: pa.ChunkedArray, separator: str | None) -> pa.ChunkedArray:
 
 
 def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str | None:
-    """Return the first field kind whose `recognizes` returns True for a column, or None."""
     return next((kind for kind, each in INFERRED.items() if each.recognizes(cells, separator, events)), None)
 
 
@@ -357,10 +339,7 @@ def may_be_cut(fields: Iterable[Field]) -> bool:
 
 
 def stored_schema(state: Mapping[str, Any]) -> Schema:
-    """Return the schema that `Schema.to_dict` converted to the mapping `state`.
-
-    Raises InputError if `state` is not a valid schema.
-    """
+    """Return the schema that `Schema.to_dict` converted to `state`. Raises InputError if it is not valid."""
     require(state, SCHEMA, "schema")
     # Unknown keys are rejected, because a key from a later version may change how data is read.
     if set(state) - set(SCHEMA):
@@ -420,10 +399,9 @@ def build_schema(
 ) -> Schema:
     """Return the schema of a file. Columns that the config does not name become inferred fields if `infer` is True.
 
-    `sample`: first rows of the file, with the column types that DuckDB infers. `where`: name of the file in error
-    messages. `label`: column of the labels, or None if the labels are in another file. `skip`: columns that do not
-    become fields. `joined`: static fields of the label table. Each other argument has the same name and meaning as a
-    key of the data config. Raises InputError if an argument is not valid or does not fit the file.
+    `sample`: first rows of the file, with the types that DuckDB infers. `where`: name of the file in errors. `label`:
+    None if the labels are in another file. `skip`: columns that become no fields. `joined`: static fields of the label
+    table. Other arguments are keys of the data config. Raises InputError for an argument that does not fit the file.
     """
     if order_format is not None and not order_by:
         raise InputError("data.order_format", "is the form of data.order_by", "name its column: data.order_by=COLUMN")

@@ -25,19 +25,15 @@ EncoderState = dict[str, Any]
 
 
 class UnfitValueError(ValueError):
-    """Error for a Python value that is not valid for its field.
-
-    Users see the name of the field before the message of the error.
-    """
+    """Error for a Python value that is not valid for its field, whose name users see before the message."""
 
 
 class EncodedField(NamedTuple):
     """The encoded values of one field, for N rows with S tokens in total.
 
-    `lengths`: (N,) int64 number of tokens per row. `arrays`: dict name → array of the tokens of all rows, one row after
-    the other. An array holds (S,) int32 ids, (S, D) float32 channels, or (S, K) int32 ids of up to K values per token
-    (see `BagSpec`). A tree field has several arrays. A field that is not a tree has one array with the name of the
-    field.
+    `lengths`: (N,) int64 number of tokens per row. `arrays`: dict name → tokens of all rows, end to end: (S,) int32
+    ids, (S, D) float32 channels, or (S, K) int32 ids of up to K values per token (see `BagSpec`). Only a tree has
+    several arrays; others have one, named like the field.
     """
 
     lengths: np.ndarray
@@ -47,25 +43,21 @@ class EncodedField(NamedTuple):
 class FieldEncoder(ABC):
     """Base class of all field kinds. A kind declares a field, reads and checks its cells, encodes and decodes tokens.
 
-    Each field kind has its own subclass, which contains all code that is specific to the kind. If a cell is a list of
-    tokens, the kind is a subclass of `ListEncoder`. If a cell is a text that is split into tokens, the kind is a
-    subclass of `RunningTextEncoder`. Methods are called in this order:
+    Cells that are lists of tokens need a `ListEncoder`, texts that are split into tokens a `RunningTextEncoder`.
+    Methods are called in this order:
 
-    1. Declaration: a field is declared in a config or restored from a bundle. `options`, `complete` and
-    `check_references` complete and check the field. Restored fields are checked like declared fields, because a bundle
-    may come from an untrusted source.
-    2. Reading: `list_sql` and `event_sql` return the SQL of the canonical column of a field. A canonical column has one
-    cell per sequence and the type `canonical_type`. `from_python` converts values in memory to the same type.
+    1. Declaration: `options`, `complete` and `check_references` complete and check a field of a config or of a bundle,
+    which may be from an untrusted source.
+    2. Reading: `list_sql` and `event_sql` give the SQL of the canonical column, with one cell of `canonical_type` per
+    sequence. `from_python` converts values in memory to this type.
     3. Row checks: `check` marks the rows that cannot be encoded.
-    4. Encoding: training data is encoded in three passes. `stage` runs while rows are read and before the rows are
-    split. `fit` learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits
-    into arrays. Prediction calls `encode` on the canonical column, which gives the same arrays. `spec` describes the
-    arrays, and the model builds its input layer from this description. `state` returns the fitted state, which a bundle
-    stores, and `restore` loads the fitted state.
-    5. Views: reports call `decode` and `token_columns`, and explanations call `neutral`.
+    4. Encoding: `stage` runs while rows are read, before they are split. `fit` learns from the staged training rows.
+    `encode_staged` encodes the staged rows of all splits; for prediction, `encode` gives the same arrays for the
+    canonical column. The model builds its input layer by `spec`. A bundle stores `state`, and `restore` loads it.
+    5. Views: reports call `decode` and `token_columns`, explanations call `neutral`.
 
-    Only methods that are called after `fit` or `restore` may use the fitted state. `truncation`: limit of the sequence
-    length. Only kinds that stage texts without truncating the texts use `truncation`.
+    Only methods after `fit` or `restore` may use the fitted state. `truncation`: limit of the sequence length, for
+    kinds that stage whole texts.
     """
 
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
@@ -76,7 +68,6 @@ class FieldEncoder(ABC):
     static_options: ClassVar[Collection[str]] = ()  # options of a static field, empty if the kind has no static fields
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
-    token_separator: ClassVar[str] = " | "  # text between two decoded tokens
     # Form in which reports show sequences of this field alone: a strip of coloured ids, a chart of `original_values`,
     # or the texts of `token_columns`.
     form: ClassVar[Literal["strip", "chart", "text"]] = "text"
@@ -93,24 +84,20 @@ class FieldEncoder(ABC):
         """Set the attributes that depend on the field and its options."""
 
     def option(self, name: str) -> Any:
-        """Return the value of an option, or the default value if the field does not set the option."""
+        """Return the value of an option, or its default."""
         return self.field.options.get(name, self.options[name].default)
 
     @classmethod
     def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
-        """Return the field with added properties that the config does not set, such as the type of its values.
+        """Return the field with the properties that the config does not set, such as the type of its values.
 
-        `sample`: first rows of the file. `list_separator`: value of the config key data.list_separator. `events`: True
-        for an event table, in which a row is one token and not a sequence. Raises InputError if the declared field does
-        not suit the sample.
+        `sample`: first rows of the file. `events`: True for an event table, in which a row is one token. Raises
+        InputError if the declared field does not suit the sample.
         """
         return field
 
     def check_references(self, kinds: Mapping[str, str]) -> None:  # noqa: B027 (most kinds have no references)
-        """Raise InputError if an option names an unsuitable field, or if two options contradict each other.
-
-        `kinds`: dict field name → field kind, for all fields of the dataset.
-        """
+        """Raise InputError for an option that names an unsuitable field or contradicts another. `kinds`: by field."""
 
     def describe(self) -> str:
         """Return a text with the type, the width and the options of the field, for reports and the console."""
@@ -119,7 +106,7 @@ class FieldEncoder(ABC):
     @property
     @abstractmethod
     def canonical_type(self) -> pa.DataType:
-        """Return the Arrow type of the canonical column. A canonical column has one cell per sequence."""
+        """Return the Arrow type of the canonical column."""
 
     @property
     @abstractmethod
@@ -128,18 +115,18 @@ class FieldEncoder(ABC):
 
     @abstractmethod
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the SQL of the canonical column, for a table with one row per sequence.
+        """Return the SQL of the canonical column of a table with one row per sequence, null for a cell that is not
+        valid.
 
-        The SQL evaluates to null for a cell that is not valid for the field. `types`: dict column → DuckDB type.
-        `where`: name of the source in error messages. Raises InputError if the type of a column is not suitable for the
-        field.
+        `types`: dict column → DuckDB type. `where`: name of the source in errors. Raises InputError for an unsuitable
+        type.
         """
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
-        """Return the SQL of a token's value in an event table. The SQL evaluates to null if the value is missing.
+        """Return the SQL of a token's value in an event table, null if it is missing. `kind`: DuckDB type of the
+        column.
 
-        `kind`: DuckDB type of the column. `where`: name of the source in error messages. Raises InputError if the type
-        of the column is not suitable for the field.
+        `where`: name of the source in errors. Raises InputError for an unsuitable type.
         """
         raise NotImplementedError
 
@@ -152,8 +139,8 @@ class FieldEncoder(ABC):
     def from_python(self, value: Any) -> Any:
         """Convert a Python value to a value of the canonical type.
 
-        Raises UnfitValueError with a reason if the value is not valid for the field. A plain ValueError, a TypeError or
-        an Arrow error also means that the value is not valid for the field.
+        Raises UnfitValueError with a reason, or a plain ValueError, TypeError or Arrow error, if it is not valid for
+        the field.
         """
 
     @abstractmethod
@@ -165,34 +152,25 @@ class FieldEncoder(ABC):
         """Call `problems.mark` for the rows of the canonical columns that cannot be encoded."""
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return the staged form of a column of valid rows.
-
-        Staged columns are stored on disk until the splits are known. Category values and words are staged as
-        provisional codes, which are small integers that are fast to count.
-        """
+        """Return the form in which valid rows are on disk until the splits are known, such as codes of values."""
         return column
 
     @abstractmethod
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """Return uint64 keys of staged tokens.
+        """Return uint64 keys of staged tokens: (S,) or (S, W) for a column of lists, otherwise (N,).
 
-        Two sequences are treated as duplicates if the keys of their tokens are equal. Equal tokens must have equal
-        keys. For a column of lists, the keys have the shape (S,) or (S, W). For a column without lists, the keys have
-        the shape (N,).
+        Sequences with equal keys are duplicates, so equal tokens must have equal keys.
         """
 
     @abstractmethod
     def fit(self, read: ReadColumns) -> None:
-        """Fit the encoder on the staged rows of the training split.
-
-        The lists in the staged rows are already truncated.
-        """
+        """Fit the encoder on the staged rows of the training split, whose lists are already truncated."""
 
     def encode_plain(self, cells: Sequence[Any]) -> EncodedField | None:
         """Encode Python cells without Arrow, which takes a fraction of the time for a few rows.
 
-        Return None if the kind cannot, or if a cell must be converted or checked: it has a missing value, or one of
-        another type than in training. Then `from_python`, `check` and `encode` are needed.
+        Return None if the kind cannot, or if a cell is missing a value or has one of another type than in training.
+        Then `from_python`, `check` and `encode` are needed.
         """
         return None
 
@@ -206,10 +184,7 @@ class FieldEncoder(ABC):
 
     @abstractmethod
     def spec(self) -> TokenSpec:
-        """Return the spec of the field's arrays: name, kind and size.
-
-        The model builds its input layer from the spec.
-        """
+        """Return the spec of the field's arrays, by which the model builds its input layer."""
 
     @abstractmethod
     def state(self) -> EncoderState:
@@ -217,25 +192,18 @@ class FieldEncoder(ABC):
 
     @abstractmethod
     def restore(self, state: EncoderState) -> None:
-        """Load a fitted state that the method `state` returned.
-
-        Raises InputError if the state is not valid for this field.
-        """
+        """Load a fitted state that `state` returned. Raises InputError if it is not valid for this field."""
 
     @abstractmethod
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """Return a readable text for each of T encoded tokens.
-
-        `fields`: dict array name → (T,) or (T, D) encoded tokens.
-        """
+        """Return a readable text for each of T encoded tokens. `fields`: dict array name → (T,) or (T, D)."""
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """Return a table of tokens, as a dict column heading → texts of the column.
+        """Return a table of tokens, as a dict heading → texts, empty where missing. By default, it holds the texts of
+        `decode`.
 
-        A column of the table has one text for each token at the positions `shown`. In the table, the text of a missing
-        value is empty. By default, the table has one column, which holds the texts of `decode`. `fields`: dict array
-        name → (T,) or (T, D) encoded tokens of the whole sequence. `shown`: (M,) positions in the sequence of the
-        tokens that the table shows.
+        `fields`: dict array name → (T,) or (T, D) tokens of the whole sequence. `shown`: (M,) positions of the tokens
+        to show.
         """
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
 
@@ -262,24 +230,20 @@ class FieldEncoder(ABC):
         return [channel for channel, is_comparable in enumerate(flags) if is_comparable]
 
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, D) float32 channels of the tokens on one scale for all sequences.
+        """Return the (T, D) float32 channels on one scale for all sequences, or None if they are on such a scale
+        already.
 
-        Return None if the encoded channels are on such a scale already. `fields`: dict array name → (T,) or (T, D)
-        encoded tokens.
+        `fields`: dict array name → (T,) or (T, D) encoded tokens.
         """
         return None
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
-        """Return neutral tokens, which contain no information.
+        """Return tokens without information, in the shape (S,) or (S, D) of `tokens`.
 
-        The returned array has the shape of `tokens`, (S,) or (S, D). By default, neutral tokens are zeros. A 0 stands
-        for the unknown value of a vocabulary, for a set without values, or for the mean of scaled numbers.
+        By default, they are 0: the unknown value of a vocabulary, a set without values, or the mean of scaled numbers.
         """
         return np.zeros_like(tokens)
 
     def channel_names(self) -> list[str]:
-        """Return the names of the channels of a number field that hold the values of the file.
-
-        The channels with values of the file are the first channels of the field.
-        """
+        """Return the names of the first channels of a number field, which hold the values of the file."""
         return [self.field.name]

@@ -1,8 +1,4 @@
-"""Functions that make, fit, save and load the encoders of a dataset's fields, and that encode and decode rows.
-
-In a vocabulary, id 0 is the id of all unknown values. Padding needs no id of its own, because models ignore padded
-tokens.
-"""
+"""Functions that make, fit, save and load the encoders of a dataset's fields, and that encode and decode rows."""
 
 from __future__ import annotations
 
@@ -35,11 +31,7 @@ class EncodedRows(NamedTuple):
 
 
 def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATION) -> dict[str, FieldEncoder]:
-    """Return one encoder per field, in the order of the fields. The encoders are not fit yet.
-
-    `truncation`: limit of the sequence length. Only the method `fit` uses `truncation`. An encoder that is restored and
-    not fit needs no truncation.
-    """
+    """Return one encoder per field, not fit yet. Only `fit` uses `truncation`, the limit of the sequence length."""
     return {field.name: make_encoder(field, truncation) for field in fields}
 
 
@@ -54,19 +46,13 @@ def static_of(encoders: Mapping[str, FieldEncoder]) -> dict[str, FieldEncoder]:
 
 
 def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> None:
-    """Fit the encoders on staged training rows, two encoders at a time.
-
-    `read`: function that yields staged columns (see `ReadColumns`).
-    """
+    """Fit the encoders on staged training rows, two encoders at a time. `read`: see `ReadColumns`."""
     with ThreadPoolExecutor(FIT_THREADS) as pool:
         list(pool.map(lambda encoder: encoder.fit(read), encoders.values()))  # list() raises the errors of the threads
 
 
 def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
-    """Truncate and encode canonical columns.
-
-    A row has the length 0 if its text has no token that the tokenizer knows.
-    """
+    """Truncate and encode canonical columns. A row has the length 0 if its text has no known token."""
     record_batch = truncation.cut_lists(record_batch, tokens_of(encoders))
     encoded = {name: encoder.encode(record_batch) for name, encoder in encoders.items()}
     return _joined(record_batch, encoders, encoded, truncation)
@@ -86,10 +72,7 @@ def _joined(
     encoded: Mapping[str, EncodedField],
     truncation: Truncation,
 ) -> EncodedRows:
-    """Join the encoded fields of a record batch. All token fields must have the same sequence lengths.
-
-    The function also truncates the sequences of text fields.
-    """
+    """Join the encoded fields of a record batch, and truncate text fields. All fields must have the same lengths."""
     fields = [encoded[name] for name in tokens_of(encoders)]
     lengths = fields[-1].lengths
     arrays = {name: array for field in fields for name, array in field.arrays.items()}
@@ -102,21 +85,13 @@ def _joined(
 
 
 def token_texts(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> list[str]:
-    """Return a readable text for each encoded token. The text of a token joins the texts of all token fields.
-
-    `fields`: dict array name → (T,) or (T, D) encoded tokens of one sequence.
-    """
+    """Return a readable text for each token of a sequence. `fields`: dict array name → (T,) or (T, D)."""
     texts = (encoder.decode(fields) for encoder in tokens_of(encoders).values())
     return [" ".join(parts) for parts in zip(*texts, strict=True)]
 
 
 def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) -> list[FieldSpec]:
-    """Return one spec per input of a model.
-
-    Every field is an input of the model, and a tree field has the parents of its nodes as a second input.
-
-    `classes`: class labels of the dataset, which may also be labels of tree nodes.
-    """
+    """Return one spec per input of a model: each field, and the parents of a tree. `classes`: class labels."""
     specs: list[FieldSpec] = []
     for encoder in encoders.values():
         spec = encoder.spec()
@@ -131,10 +106,7 @@ def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) ->
 
 
 def save_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
-    """Write the state of each encoder to the file FIELD.json in a new folder.
-
-    Pretrained vectors are written to the file FIELD.npy.
-    """
+    """Write the state of each encoder to FIELD.json in a new folder, and pretrained vectors to FIELD.npy."""
     folder.mkdir(parents=True)
     for name, encoder in encoders.items():
         (folder / f"{name}.json").write_text(json.dumps(encoder.state(), ensure_ascii=False), encoding="utf-8")
@@ -143,10 +115,9 @@ def save_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
 
 
 def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]) -> dict[str, FieldEncoder]:
-    """Return the encoders of `fields`, restored from stored states.
+    """Return the encoders of `fields`. `states`: function from the name of a field to its stored state.
 
-    `states`: function that takes the name of a field and returns the stored state of its encoder. Raises InputError
-    with the name of the encoder if a state is not valid.
+    Raises InputError with the name of the encoder if a state is not valid.
     """
     encoders = make_encoders(fields)
     for name, encoder in encoders.items():
@@ -156,10 +127,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
 
 
 def take_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
-    """Restore encoders from the files of a bundle (BUNDLE/encoders), in place of `fit_encoders`.
-
-    Raises InputError if the folder lacks an encoder, or if a state is not valid for its field.
-    """
+    """Restore encoders from BUNDLE/encoders in place of `fit_encoders`. Raises InputError if one does not fit."""
     for name, encoder in encoders.items():
         with error_context(f"data.encoders={folder}", "name BUNDLE/encoders, of a bundle with the same fields"):
             try:

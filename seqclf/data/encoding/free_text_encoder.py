@@ -19,8 +19,7 @@ MAX_CHARACTERS = 2**24  # a tokenizer needs 300 bytes for a character, and ends 
 class RunningTextEncoder(FieldEncoder):
     """A field whose cells are texts that the encoder splits into tokens.
 
-    A text field or a tree field must be the only field of a dataset. Another field would need one value per token, but
-    the tokens of a text are known only after encoding.
+    It must be the only field: another one would need a value per token, but tokens are known only after encoding.
     """
 
     holds_text = True

@@ -34,9 +34,8 @@ from seqclf.errors import InputError
 class ListEncoder(FieldEncoder):
     """A field whose cells are lists of tokens. In an event table, each cell is the value of one token.
 
-    A subclass defines the SQL for three kinds of cells: a text cell with a list (`text_sql`), a DuckDB list
-    (`elements_sql`) and the value of an event (`value_sql`). A subclass may also check elements that are not null
-    (`check_elements`) and convert elements of a Python list (`element_from_python`).
+    A subclass defines the SQL of a text cell with a list (`text_sql`), a DuckDB list (`elements_sql`) and the value of
+    an event (`value_sql`). It may also define `check_elements` and `element_from_python`.
     """
 
     filled: ClassVar[str] = "value"  # value of the option `missing` that errors advise
@@ -44,10 +43,9 @@ class ListEncoder(FieldEncoder):
     @classmethod
     @abstractmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
-        """Return True if a column should become a field of this kind. The method is used if the config names no fields.
+        """Return True if a column that no config declares should become a field of this kind.
 
-        `separator`: text between the elements of a list in a text cell. `events`: True for an event table, in which a
-        cell is one value and not a list.
+        `separator`: text between the elements of a text cell. `events`: True if a cell is one value and not a list.
         """
 
     @classmethod
@@ -69,10 +67,9 @@ class ListEncoder(FieldEncoder):
 
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
-        """Return the field with added properties that are inferred from its cells, such as the type of its values.
+        """Return the field, whose `separator` is known, with properties inferred from its cells, such as their type.
 
-        `field`: field whose `separator` is already known. `events`: True for an event table, in which a cell is one
-        value and not a list.
+        `events`: True if a cell is one value and not a list.
         """
         return field
 
@@ -97,10 +94,7 @@ class ListEncoder(FieldEncoder):
         return self.column_sql(column, types[column], where)
 
     def column_sql(self, name: str, kind: str, where: str) -> str:
-        """Return the SQL of the lists of tokens in the column `name`. `kind`: DuckDB type of the column.
-
-        Raises InputError if a column of this type cannot hold lists of tokens.
-        """
+        """Return the SQL of the lists of tokens in a column of the DuckDB type `kind`. Raises InputError."""
         column = quote_identifier(name)
         if kind == "VARCHAR":
             return self.text_sql(f"NULLIF(trim({column}), '')")
@@ -121,18 +115,11 @@ class ListEncoder(FieldEncoder):
 
     @abstractmethod
     def text_sql(self, cell: str) -> str:
-        """Return SQL that converts a text cell to a list of tokens.
-
-        The text cell holds a list in brackets, as in JSON or DuckDB, or elements with the field's separator between
-        them.
-        """
+        """Return SQL that converts a text cell to a list of tokens, in brackets or with the field's separator."""
 
     @abstractmethod
     def elements_sql(self, column: str, kind: str) -> str:
-        """Return SQL that converts a list of values to a list of tokens.
-
-        `kind`: DuckDB type of the list, such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or `"NULL"`.
-        """
+        """Return SQL of a list of tokens. `kind`: DuckDB type such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or `"NULL"`."""
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
         static = self.field.static
@@ -147,10 +134,7 @@ class ListEncoder(FieldEncoder):
 
     @abstractmethod
     def value_sql(self, value: str, kind: str) -> str:
-        """Return SQL that converts the value of an event to a token. A missing value becomes null.
-
-        `kind`: DuckDB type of the value.
-        """
+        """Return SQL that converts an event's value of the DuckDB type `kind` to a token, null if it is missing."""
 
     def from_python(self, value: Any) -> Any:
         if self.field.static and np.ndim(value) == 0:  # else the value of each event, of which distinct ones are kept
@@ -190,14 +174,11 @@ class ListEncoder(FieldEncoder):
         return (np.array([*map(len, cells)], np.int64), elements) if {*map(type, elements)} <= {*kinds} else None
 
     def element_from_python(self, entry: Any) -> Any:
-        """Convert one element of a Python list to a token. The element of the Python list may be None."""
+        """Convert one element of a Python list, which may be None, to a token."""
         return entry
 
     def parse(self, text: str) -> Any:
-        """Parse a list of tokens that is written in JSON or like a cell of the field.
-
-        A text that begins with `{` is read as a JSON object with the lists of several fields.
-        """
+        """Parse a list of tokens in JSON or like a cell of the field, or a JSON object with lists of fields."""
         if text.lstrip().startswith("{"):
             try:
                 return json.loads(text)
@@ -229,16 +210,10 @@ class ListEncoder(FieldEncoder):
         self.check_elements(elements, row_of_token, problems)
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        """Call `problems.mark_tokens` for the elements that are not valid.
-
-        `elements`: (S,) tokens of all rows. `row_of_token`: (S,) index of the row of each token.
-        """
+        """Call `problems.mark_tokens` for invalid (S,) `elements`. `row_of_token`: (S,) row of each token."""
 
     def _null_reasons(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[str]:
-        """Return one reason for each row in `rows`, whose list is null.
-
-        A list is null if the cell is empty or does not hold a list.
-        """
+        """Return one reason for each row in `rows`: the cell is empty or holds no list."""
         if len(self.field.columns) > 1:
             return ["are empty, not lists of numbers, or lists of different lengths"] * len(rows)
         # The record batch may hold the original text of each cell in a separate column. The reason quotes the original
@@ -257,8 +232,7 @@ class ListEncoder(FieldEncoder):
 def infer_values(cells: pa.ChunkedArray) -> str:
     """Return the element type of a column of single values (see `infer_elements`).
 
-    If almost all text cells are numbers, a few other texts, such as `err` or `<5`, are ignored. Rows with texts such as
-    `err` are rejected later, when the file is read.
+    A few texts among numbers, such as `err` or `<5`, are ignored here; their rows are rejected when the file is read.
     """
     values = cells.to_pylist()
     if is_text(cells.type):

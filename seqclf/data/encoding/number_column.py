@@ -20,25 +20,19 @@ from seqclf.data.schema.schema import Field
 
 
 class NumberColumn(ListEncoder):
-    """A field with one number per token, or with a vector of `width` numbers per token.
-
-    In a file, the numbers of a vector are in one column of vectors, or in one column per number.
-    """
+    """A field with one number per token, or a vector of `width` numbers, from one column of vectors or several."""
 
     takes_several_columns = True
     filled = "mean"
 
     @cached_property
     def width(self) -> int:
-        """Return the size of a token's vector. The width of a single number is 1."""
+        """Return the size of a token's vector, 1 for a single number."""
         return self.field.width or 1
 
     @cached_property
     def missing_values(self) -> frozenset[float]:
-        """Return the numbers that mean a missing value, from the option `missing_values`.
-
-        A number such as -99.9 in a file of float32 differs from the float64 -99.9. Both numbers are in the set.
-        """
+        """Return the numbers of the option `missing_values`, each also as float32, where -99.9 is another number."""
         listed = [float(value) for value in self.option("missing_values")]
         with np.errstate(over="ignore"):  # numbers beyond float32 become infinite
             rounded = [float(np.float32(value)) for value in listed]
@@ -77,10 +71,8 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the SQL of the canonical column (see `FieldEncoder.list_sql`).
-
-        Several columns are combined into one list of vectors. The SQL evaluates to null if the columns hold lists of
-        different lengths.
+        """Return the canonical column (see `FieldEncoder.list_sql`), null if lists of several columns differ in
+        length.
         """
         if self.field.static:
             return super().list_sql(types, where)
@@ -109,7 +101,6 @@ class NumberColumn(ListEncoder):
         return self._known_sql(value) if self.missing_values else value
 
     def _known_sql(self, value: str) -> str:
-        """Return SQL that replaces a number by null if the number means a missing value."""
         for missing in sorted(self.missing_values):
             value = f"NULLIF({value}, '{missing!r}'::DOUBLE)"
         return value
@@ -164,7 +155,7 @@ class NumberColumn(ListEncoder):
         check_numbers(elements, row_of_token, self.field, problems, may_miss=self.may_miss, finite_as=np.float32)
 
     def channel_names(self) -> list[str]:
-        """Return the column name of each channel. If one column holds vectors, return names such as `x[0]`."""
+        """Return the column name of each channel, such as `x[0]` in a column of vectors."""
         if len(self.field.columns) == self.width:
             return list(self.field.columns)
         return [f"{self.field.name}[{channel}]" for channel in range(self.width)]

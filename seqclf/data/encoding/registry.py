@@ -43,5 +43,5 @@ def encoder_class(kind: object, key: str = "kind") -> type[FieldEncoder]:
 
 
 def make_encoder(field: Field, truncation: Truncation = NO_TRUNCATION) -> FieldEncoder:
-    """Return an encoder of a field. The encoder is not fit yet. `FieldEncoder` describes the arguments."""
+    """Return an encoder of a field, which is not fit yet (see `FieldEncoder`)."""
     return encoder_class(field.kind, f"field {field.name}")(field, truncation)

@@ -23,10 +23,7 @@ EMPTY_REASON = "has no token that the tokenizer knows; a sequence needs at least
 def check_rows(
     columns: pa.RecordBatch, schema: Schema, encoders: Mapping[str, FieldEncoder], labelled: bool = True
 ) -> Problems:
-    """Check each row of canonical columns against the schema.
-
-    `encoders`: dict field name → encoder of the field, which need not be fit. `labelled`: True to check the labels too.
-    """
+    """Check each row of canonical columns. `encoders` need not be fit. `labelled`: True to check the labels too."""
     problems = Problems(columns.num_rows)
     if schema.group_by and ID in columns.schema.names:
         ungrouped = true_rows(columns.column(ID).is_null())
@@ -53,7 +50,7 @@ def check_rows(
 
 
 def _check_static(cells: pa.ListArray, field: Field, problems: Problems) -> None:
-    """Mark rows with several values of a static field. `cells`: its canonical column, with the values of each row."""
+    """Mark rows with several values of a static field."""
     bad = np.flatnonzero(lengths_or_zero(cells) > 1)
     reasons = []
     for values in cells.take(pa.array(bad)).to_pylist():
@@ -74,7 +71,6 @@ def _check_order(cells: pa.ListArray, problems: Problems) -> None:
 
 
 def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems: Problems) -> None:
-    """Mark rows in which `field` has more or fewer tokens than the field `first`."""
     lengths, expected = (lengths_or_zero(columns.column(name)) for name in (field.name, first.name))
     bad = np.flatnonzero(problems.usable & (lengths != expected))
     reasons = [
@@ -85,9 +81,9 @@ def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems
 
 
 def check_encoded_lengths(rows: np.ndarray, lengths: np.ndarray, schema: Schema, problems: Problems) -> None:
-    """Mark encoded rows that have no tokens, and rows that are too long for a schema that rejects long rows.
+    """Mark encoded rows without tokens, and those that are too long for a schema that rejects long rows.
 
-    `rows`: (M,) row numbers of the encoded rows. `lengths`: (M,) their numbers of tokens before truncation.
+    `rows`: (M,) row numbers. `lengths`: (M,) numbers of tokens before truncation.
     """
     column, limit = schema.token_fields[0].column, schema.max_length
     problems.mark(rows[lengths == 0], column, EMPTY_REASON)
@@ -96,10 +92,7 @@ def check_encoded_lengths(rows: np.ndarray, lengths: np.ndarray, schema: Schema,
 
 
 def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
-    """Return the reason for rejecting sequences that are longer than `max_length` of the schema.
-
-    `lengths`: (N,) number of tokens of each sequence before truncation.
-    """
+    """Return the reason for rejecting a sequence that exceeds `max_length`. `lengths`: (N,) before truncation."""
     longest = int(lengths.max())
     remedy = "set data.truncate=keep_first or keep_last, or raise data.max_length"
     if not may_be_cut(schema.fields):

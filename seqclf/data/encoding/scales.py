@@ -1,4 +1,4 @@
-"""Fit the scales of number channels: means and standard deviations, or medians and quartiles."""
+"""Fit the scales of number channels (means and deviations, or medians and quartiles), and their spread in sequences."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SAMPLE_ROWS = 100_000
 FEW_ROWS = 10_000  # enough to estimate quartiles that are only compared with the range of a channel
 IQR_PER_DEVIATION = 1.349  # distance between the quartiles of a normal distribution with standard deviation 1
 MAX_DEVIATIONS = 1e4  # a value farther from the median than this number of robust standard deviations is reported
+WITHIN_ROUNDING = 1e-7  # precision of float32, the type of the model's inputs
+MIN_WITHIN = 0.01  # smaller differences within a sequence are lost in the weights of a network, with and without noise
 
 
 class Moments:
-    """Count, mean, standard deviation, minimum and maximum of each channel.
+    """Count, mean, standard deviation, minimum and maximum of each channel, (channels,), without missing values (NaN).
 
-    Missing values (NaN) are ignored. All arrays have the shape (channels,). Batches are merged by the update formula of
-    Chan, Golub and LeVeque (1979) for count, mean and sum of squared deviations. A large offset of the values therefore
-    costs no precision.
+    Batches are merged by the formula of Chan, Golub and LeVeque (1979), so a large offset costs no precision.
     """
 
     def __init__(self, channels: int):
@@ -34,7 +34,7 @@ class Moments:
         self.highest = np.full(channels, -np.inf)
 
     def update(self, values: np.ndarray) -> None:
-        """Add the (S, channels) values of S tokens to the statistics."""
+        """Add the (S, channels) values of S tokens."""
         count, total, squares = (np.empty_like(self.count) for _ in range(3))
         for channel in range(values.shape[1]):
             column = values[:, channel]
@@ -104,20 +104,16 @@ class Sample:
 
 @dataclass(frozen=True)
 class Scales:
-    """Mean and standard deviation of each channel. The scaled value of a number is (value - mean) / deviation.
-
-    Both arrays have the shape (1, channels).
-    """
+    """Mean and standard deviation of each channel, (1, channels). Scaled values are (value - mean) / deviation."""
 
     mean: np.ndarray
     deviation: np.ndarray
 
 
 def stored_array(state: Mapping[str, Any], key: str, shape: Sequence[int], *, positive: bool = False) -> np.ndarray:
-    """Return the list under `key` in a stored state as a float64 array.
+    """Return the list under `key` in a stored state as a float64 array. `positive`: True if all must be above 0.
 
-    `positive`: True if all numbers must be above 0. Raises InputError if the array has another shape than `shape`, or
-    if a number is not finite.
+    Raises InputError if it has another shape than `shape`, or if a number is not finite.
     """
     require(state, {key: list})
     try:
@@ -132,13 +128,11 @@ def stored_array(state: Mapping[str, Any], key: str, shape: Sequence[int], *, po
 
 
 def fit_scales(read: Iterable[np.ndarray], channels: int, *, robust: bool) -> tuple[Scales, np.ndarray]:
-    """Fit the scales of all channels in one pass over the data. Only a sample of the values is kept in memory.
+    """Fit the scales of all channels in one pass over (S, channels) batches, with a sample of the values in memory.
 
-    Also return a (channels,) mask of the channels in which a value is more than `MAX_DEVIATIONS` robust standard
-    deviations from the median.
-
-    `read`: unscaled channels (S, channels) of each record batch. `robust`: True to use median and quartiles instead of
-    mean and standard deviation. A channel with constant values gets a standard deviation of 1.
+    Also return a (channels,) mask of channels with a value more than `MAX_DEVIATIONS` robust standard deviations from
+    the median. `robust`: True for median and quartiles in place of mean and standard deviation. Constant channels get
+    1.
 
     >>> scales, is_far = fit_scales([np.array([[1.0], [np.nan], [3.0]])], 1, robust=False)
     >>> scales.mean.tolist(), scales.deviation.tolist()
@@ -162,11 +156,7 @@ def fit_scales(read: Iterable[np.ndarray], channels: int, *, robust: bool) -> tu
 
 
 def _quartiles(sample: Sample, channels: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the (channels,) medians, and standard deviations that are estimated from the quartiles.
-
-    If the quartiles of a channel are equal, its actual standard deviation is returned. Both numbers are 0 for a channel
-    without values.
-    """
+    """Return the (channels,) medians, and deviations by the quartiles, or the actual ones if these are equal."""
     median, spread = np.zeros(channels), np.zeros(channels)
     rows = np.empty((0, channels)) if sample.rows is None else sample.rows
     for channel in range(channels):
@@ -175,3 +165,34 @@ def _quartiles(sample: Sample, channels: int) -> tuple[np.ndarray, np.ndarray]:
             low, median[channel], high = np.quantile(values, (0.25, 0.5, 0.75))
             spread[channel] = (high - low) / IQR_PER_DEVIATION or values.std()
     return median, spread
+
+
+def fit_within(read: Iterable[tuple[np.ndarray, np.ndarray]], channels: int) -> np.ndarray:
+    """Return the (channels,) standard deviations of scaled values within sequences, from `MIN_WITHIN` to 1.
+
+    The variance is pooled over all sequences, with n - 1 degrees of freedom for n values; values that do not depend on
+    their sequence have about 1. A channel that is constant in every sequence has no shape that noise could drown, and
+    gets 1.
+
+    `read`: pairs (values (S, channels) with NaN where missing, lengths (N,)), one for each record batch.
+
+    >>> fit_within([(np.array([[-1.0], [-0.9], [1.0], [1.1]]), np.array([2, 2]))], 1).round(3).tolist()
+    [0.071]
+    """
+    squares, degrees = np.zeros(channels), np.zeros(channels)
+    for values, lengths in read:
+        lengths = lengths[lengths > 0]  # reduceat cannot sum over an empty sequence
+        if not len(lengths):
+            continue
+        starts = np.cumsum(lengths) - lengths
+        seen = ~np.isnan(values)
+        count = np.add.reduceat(seen, starts, axis=0, dtype=np.int64)
+        centred = np.where(seen, values, 0.0)
+        mean = np.add.reduceat(centred, starts, axis=0) / np.maximum(1, count)
+        centred = np.where(seen, centred - np.repeat(mean, lengths, axis=0), 0.0)
+        with np.errstate(over="ignore"):
+            squares += np.square(centred).sum(axis=0)
+        degrees += np.maximum(0, count - 1).sum(axis=0)
+    within = np.sqrt(squares / np.maximum(1, degrees))
+    # The mean of equal values has a rounding error.
+    return np.where(within > WITHIN_ROUNDING, np.clip(within, MIN_WITHIN, 1.0), 1.0)

@@ -16,13 +16,10 @@ SAME = 1e-6  # if two numbers have a smaller relative difference, the difference
 
 
 class ScaledSequences(NamedTuple):
-    """N scaled sequences with S tokens in total and W channels.
+    """N sequences, each scaled by its own mean and standard deviation, with S tokens in total and W channels.
 
-    Each sequence was scaled by its own mean and standard deviation. The mean and the standard deviation of a sequence
-    ignore missing values. `lengths`: (N,) number of tokens of each sequence. `values`: (S, W) scaled values. All scaled
-    values of a constant sequence are 0, and missing values are NaN. `mean`: (N, W) mean of each sequence in units of
-    the data, NaN for a sequence without values. `deviation`: (N, W) standard deviation of each sequence in units of the
-    data, NaN for a sequence without values.
+    `lengths`: (N,). `values`: (S, W), 0 in a constant sequence, NaN where missing. `mean`, `deviation`: (N, W) in units
+    of the data, NaN for a sequence without values.
     """
 
     lengths: np.ndarray
@@ -31,10 +28,9 @@ class ScaledSequences(NamedTuple):
     deviation: np.ndarray
 
     def zeros(self) -> np.ndarray:
-        """Return the (S, W) values that the number 0 would have after scaling.
+        """Return the (S, W) values that the number 0 would have after scaling, within ±sqrt(n) for n tokens.
 
-        In a sequence of n tokens, the scaled 0 is clipped to ±sqrt(n), because no scaled value of such a sequence is
-        larger. Without clipping, the scaled 0 would be huge in a sequence whose values vary little around a large mean.
+        No scaled value is larger. Unclipped, 0 would be huge where values vary little around a large mean.
         """
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             zero = np.where(self.mean == 0, 0.0, -self.mean / self.deviation)
@@ -45,9 +41,8 @@ class ScaledSequences(NamedTuple):
 def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -> ScaledSequences:
     """Scale each sequence by its own mean and standard deviation.
 
-    `values`: (S, W) float64 values of all sequences, one sequence after the other. `seen`: (S, W) mask of the values
-    that are present. `lengths`: (N,) number of tokens of each sequence. The result for a sequence does not depend on
-    the other sequences, not even in the last bit. Row checks reject values beyond float32, so squares do not overflow.
+    `values`: (S, W) float64. `seen`: (S, W) mask of present values. `lengths`: (N,). Other sequences do not change the
+    result, not even in the last bit. Row checks reject values beyond float32, so squares do not overflow.
 
     >>> values = np.array([[1.0], [3.0], [500.0], [500.0]])
     >>> scaled = scale_sequences(values, ~np.isnan(values), np.array([2, 2]))
@@ -76,9 +71,9 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
 def _centred(
     values: np.ndarray, missing: np.ndarray | None, lengths: np.ndarray, divisor: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the (S, W) values minus the mean of their sequence, and the (N, W) means.
+    """Return the (S, W) values minus the mean of their sequence, 0 where missing, and the (N, W) means.
 
-    A missing value becomes 0. `divisor`: (N, W) or (N, 1) number of present values of each sequence.
+    `divisor`: (N, W) or (N, 1) number of present values of each sequence.
     """
     starts = np.cumsum(lengths) - lengths
     mean = np.zeros((len(lengths), values.shape[1]))
@@ -99,14 +94,11 @@ def _centred(
 class SequenceLevels:
     """Converts the mean and the standard deviation of a sequence to two features per channel, and back.
 
-    The features are on log scales, with mean 0 and standard deviation 1 over the training sequences. Before scaling,
-    the first feature is log-deviation = log(max(deviation, `floor`)). The second feature is log-mean = sign(mean) ·
-    log(1 + |mean| / `resolution`).
+    The features are log(max(deviation, `floor`)) and sign(mean) · log(1 + |mean| / `resolution`), each scaled to mean 0
+    and standard deviation 1 over the training sequences.
 
-    `floor`: (W,) smallest standard deviation above 0 among the training sequences. `floor` replaces the standard
-    deviation of constant sequences, which is 0. `resolution`: (W,) 5 % quantile of the root mean squares of the
-    training sequences. `mean`: (2, W) mean of both features over the training sequences. `deviation`: (2, W) standard
-    deviation of both features over the training sequences.
+    `floor`: (W,) smallest standard deviation above 0 in training, for constant sequences. `resolution`: (W,) 5 %
+    quantile of the root mean squares in training. `mean`, `deviation`: (2, W) of both features in training.
 
     >>> levels = unit_levels(1)
     >>> levels.features(np.array([[np.e - 1]]), np.array([[np.e]])).round(6).tolist()
@@ -125,19 +117,13 @@ class SequenceLevels:
         return np.stack([np.log(np.maximum(deviation, self.floor)), np.sign(mean) * np.log1p(ratio)], axis=1)
 
     def features(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
-        """Return the (N, 2 W) scaled features of sequences: first all log-deviations, then all log-means.
-
-        The features of a sequence without values are 0, which is the mean of the training sequences.
-        """
+        """Return the (N, 2 W) scaled features of sequences: log-deviations, then log-means; 0 without values."""
         with np.errstate(over="ignore"):
             features = (self.logs(mean, deviation) - self.mean) / self.deviation
         return np.nan_to_num(features, nan=0.0).reshape(len(mean), -1)
 
     def inverse(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N, W) means and standard deviations of sequences from their (N, 2 W) features.
-
-        For a constant sequence, the returned standard deviation is `floor`.
-        """
+        """Return the (N, W) means and standard deviations of (N, 2 W) features; a constant sequence has `floor`."""
         logs = features.reshape(len(features), 2, -1) * self.deviation + self.mean
         with np.errstate(over="ignore"):
             return np.sign(logs[:, 1]) * np.expm1(np.abs(logs[:, 1])) * self.resolution, np.exp(logs[:, 0])
@@ -148,10 +134,7 @@ class SequenceLevels:
 
 
 def stored_levels(state: Mapping[str, Any], channels: int) -> SequenceLevels:
-    """Restore the levels from the lists that `SequenceLevels.state` returned.
-
-    `channels`: number of channels of the field. Raises InputError if the state does not fit the number of channels.
-    """
+    """Restore levels from what `SequenceLevels.state` returned. Raises InputError if it does not fit `channels`."""
     shapes = {"floor": (channels,), "resolution": (channels,), "mean": (2, channels), "deviation": (2, channels)}
     named = {f"levels.{key}": value for key, value in state.items()}  # the keys are the names of the lists in errors
     return SequenceLevels(
@@ -166,10 +149,7 @@ def unit_levels(channels: int) -> SequenceLevels:
 
 
 def fit_levels(read: Iterable[ScaledSequences], channels: int) -> SequenceLevels:
-    """Fit the levels on the training sequences in one pass.
-
-    Only a sample of the sequences' means and standard deviations is kept in memory.
-    """
+    """Fit the levels on the training sequences in one pass. A sample of means and deviations is in memory."""
     sample = Sample(min(SAMPLE_ROWS, max(1_000, SAMPLED_NUMBERS // (2 * channels))))
     floor = np.full(channels, np.inf)
     for sequences in read:
@@ -188,10 +168,7 @@ def fit_levels(read: Iterable[ScaledSequences], channels: int) -> SequenceLevels
 
 
 def _fit_channel(levels: SequenceLevels, channel: int, mean: np.ndarray, deviation: np.ndarray) -> None:
-    """Fit the resolution of one channel, and the scales of its two features. The argument `levels` is changed in place.
-
-    `mean`: (n,) means of the sampled sequences. `deviation`: (n,) standard deviations of the sampled sequences.
-    """
+    """Fit the resolution and both scales of one channel in place, by (n,) means and deviations of sampled sequences."""
     sizes = np.hypot(mean, deviation)  # root mean square of each sequence
     if (sizes > 0).any():
         levels.resolution[channel] = np.quantile(sizes[sizes > 0], RESOLUTION_QUANTILE)

@@ -20,10 +20,10 @@ BLOCK_TOKENS = 250_000  # average number of tokens that are measured at a time; 
 class StrangeValues(NamedTuple):
     """Unknown values and far numbers of N rows.
 
-    `columns`: dict of (N,) float32 measures, 0 for a row without tokens. `unknown` is the fraction of tokens with an
-    unknown value; it is left out if no field has unknown values. `far` is the largest absolute deviation of a number
-    from the mean of training, in standard deviations; it is left out without scaled numbers. `unknown_tokens`,
-    `far_tokens`: number of tokens with an unknown value, and with a number farther than `FAR`.
+    `columns`: dict of (N,) float32 measures, 0 for a row without tokens. `unknown`: fraction of tokens with an unknown
+    value, if the fields can have any. `far`: largest absolute deviation of a number from the mean of training, in
+    standard deviations, if numbers are scaled. `unknown_tokens`, `far_tokens`: number of such tokens, with a number
+    farther than `FAR`.
     """
 
     columns: dict[str, np.ndarray]
@@ -32,10 +32,9 @@ class StrangeValues(NamedTuple):
 
 
 class StrangeMeasures:
-    """Measures the strange values of encoded rows.
+    """Measures the strange values of encoded rows. `names`: columns of `StrangeValues`.
 
-    `names`: names of the columns of `StrangeValues`. `far`: dict field → number of far numbers since the
-    object was made, which errors name fields by.
+    `far`: dict field → number of far numbers so far, by which errors name fields.
     """
 
     def __init__(self, encoders: Mapping[str, FieldEncoder]):
@@ -48,10 +47,7 @@ class StrangeMeasures:
         self.far: Counter[str] = Counter()
 
     def measure(self, sequences: Ragged) -> StrangeValues:
-        """Measure encoded rows. A token with unknown values in several fields counts once.
-
-        A static field counts as a value of every token.
-        """
+        """Measure encoded rows. A token counts once, and a static field counts as a value of every token."""
         columns = {name: np.zeros(len(sequences), np.float32) for name in self.names}
         unknown_tokens = far_tokens = 0
         offsets, lengths = sequences.offsets, sequences.lengths

@@ -20,9 +20,8 @@ MAX_CELLS = 600  # maximum number of cells of a table, so that the page stays sm
 class TokenTable(NamedTuple):
     """A table of some tokens of a sequence.
 
-    `positions`: position of each token of the table in the sequence, from 0. `columns`: dict heading → texts of the
-    tokens in the table; a column in which none of these tokens has a value is left out. `length`: number of tokens of
-    the sequence after truncation.
+    `positions`: position of each token in the sequence, from 0. `columns`: dict heading → texts, without columns that
+    are all empty. `length`: number of tokens of the sequence after truncation.
     """
 
     positions: list[int]
@@ -33,13 +32,12 @@ class TokenTable(NamedTuple):
 class DescribedRow(NamedTuple):
     """Readable description of a sequence.
 
-    `id`: id of the sequence. `texts`: dict field → original text, for text fields. `table`: table of the first and the
-    last tokens, as the model gets them. `contributions`: contribution of each token of the table to the prediction, in
-    log-odds. The contribution of a token is None if the model did not read the token. `contributions` is None if the
+    `texts`: dict text field → original text. `table`: the first and the last tokens, as the model gets them.
+    `contributions`: contribution of each of them in log-odds, None for a token that the model did not read; None if the
     prediction is not explained. `form`: "table" if the tokens have several fields, otherwise the form of the field.
     `tokens`: (T,) ids of a strip, or (T, D) encoded channels of a chart. `values`: (T, W) numbers of a chart in the
-    units of the data, NaN where missing. `static`: dict static field → text of its value. `of_static`: dict static
-    field → its contribution, empty if the prediction is not explained.
+    units of the data, NaN where missing. `static`: dict static field → text. `of_static`: dict static field →
+    contribution.
     """
 
     id: str
@@ -56,10 +54,7 @@ class DescribedRow(NamedTuple):
 def describe_row(
     encoders: Mapping[str, FieldEncoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
 ) -> DescribedRow:
-    """Return the readable description of one encoded sequence.
-
-    `fields`: see `row_inputs`. `texts`: dict field → original text, for each field whose text is kept.
-    """
+    """Return the readable description of a row. `fields`: see `row_inputs`. `texts`: dict field → original text."""
     static = {name: encoder.decode({name: fields[name]})[0] for name, encoder in static_of(encoders).items()}
     fields = {name: values for name, values in fields.items() if name not in static}
     first, *others = tokens_of(encoders).values()
@@ -74,10 +69,9 @@ def describe_row(
 
 
 def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
-    """Return a table of the first and the last tokens of one encoded sequence.
+    """Return a table of the first and the last tokens of a sequence, with fewer than `MAX_TOKENS` rows if it is wide.
 
-    If the table has many columns, it has fewer than `MAX_TOKENS` rows. `fields`: dict array name → (T,) or (T, D)
-    encoded tokens.
+    `fields`: dict array name → (T,) or (T, D) encoded tokens.
     """
     length = len(next(iter(fields.values())))
     shown = _ends(length, MAX_TOKENS)
@@ -91,8 +85,5 @@ def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.nd
 
 
 def _ends(count: int, most: int) -> np.ndarray:
-    """Return the positions of all `count` items.
-
-    If `count` is larger than `most`, return only the first and the last positions, `most` in total.
-    """
+    """Return the first and the last positions of `count` items, at most `most` in total."""
     return np.arange(count) if count <= most else np.r_[: most // 2, count - (most + 1) // 2 : count]

@@ -1,7 +1,6 @@
 """Parser of trees in bracketed text, such as `(3 (2 The) (2 Rock))` of a treebank or `[MAX 2 [MIN 4 7 ] ]`.
 
-A round or square bracket opens a node. The first word after the bracket is the node's tag. All following words and
-nodes up to the closing bracket are the node's children.
+A bracket opens a node. The word after it is the node's tag; further words and nodes are its children.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ CLOSES = {")": "(", "]": "["}
 class Tree(NamedTuple):
     """The nodes of a tree in postorder: children come before their parents, and the root comes last.
 
-    `tokens`: word of each node. The token of a node without a word is an empty text. `tags`: tag of each node. The tag
-    of a node without a tag is an empty text. `parents`: (nodes,) int32 index of each node's parent, -1 for the root.
+    `tokens`, `tags`: word and tag of each node, an empty text without one. `parents`: (nodes,) int32, -1 for the root.
     """
 
     tokens: list[str]
@@ -36,7 +34,7 @@ class Tree(NamedTuple):
 
 @dataclass(slots=True)
 class _OpenNode:
-    """A node whose bracket is not closed yet. `tag`: None until it is known. `children`: indices of its children."""
+    """`tag`: None until it is known. `children`: their indices."""
 
     bracket: str
     tag: str | None = None
@@ -44,17 +42,14 @@ class _OpenNode:
 
 
 class MalformedError(ValueError):
-    """Error for a text that is not a tree.
-
-    In messages to users, the name of the column comes before the text of the error.
-    """
+    """Error for a text that is not a tree. Users see the name of the column before the message."""
 
 
 def parse(text: str, tagged_words: bool = True) -> Tree:
     """Parse a tree in bracketed text. Raises MalformedError if the text is not a tree.
 
-    A text of one word without brackets is a tree with one leaf. With `tagged_words`, as in treebanks, `(2 The)` is the
-    leaf `The` with the tag 2. Without `tagged_words`, `(2 The)` is a node with the tag 2 and one child, the leaf `The`.
+    A word without brackets is a leaf. With `tagged_words`, as in treebanks, `(2 The)` is the leaf `The` with the tag 2,
+    otherwise a node with the tag 2 and the child `The`.
 
     >>> tree = parse("(3 (2 The) (2 Rock))")
     >>> tree.tokens, tree.tags, tree.parents.tolist()
@@ -116,10 +111,10 @@ WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,18})([.]0*)?")  # an integer of 18 dig
 
 
 def parse_indexed(text: str) -> Tree:
-    """Parse a tree that is written as a JSON object of lists. Raises MalformedError if the lists are not a tree.
+    """Parse a tree that is a JSON object of lists, in any order of nodes. Raises MalformedError if they are no tree.
 
-    Nodes may be listed in any order. The list `parents` holds the index of each node's parent, counted from 0. The
-    parent of the root is null, NaN or -1. The children of a node stay in the order of the lists.
+    `parents` holds the index of each node's parent from 0; null, NaN or -1 for the root. Children keep the order of the
+    lists.
 
     >>> tree = parse_indexed('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
     >>> tree.tokens, tree.parents.tolist()
@@ -153,10 +148,7 @@ def parse_indexed(text: str) -> Tree:
 
 
 def _index(parent: Any, node: int) -> int:
-    """Return the index of a node's parent as an integer, or -1 if the parent is missing.
-
-    Raises MalformedError if the parent is not an integer.
-    """
+    """Return the index of a node's parent, -1 if it is missing. Raises MalformedError if it is no integer."""
     if type(parent) is int:  # not bool, which is a subclass of int
         return parent
     word = "" if parent is None else str(parent).strip()  # pandas writes NaN for null, and 1.0 for 1
@@ -182,10 +174,7 @@ def _text(value: Any) -> str:
 
 
 def _children_first(parents: Sequence[int]) -> list[int]:
-    """Return the indices of all nodes in postorder: children come before their parents.
-
-    Raises MalformedError unless the nodes form one tree.
-    """
+    """Return the indices of all nodes in postorder. Raises MalformedError unless the nodes form one tree."""
     children: list[list[int]] = [[] for _ in parents]
     roots: list[int] = []
     for node, parent in enumerate(parents):
@@ -220,11 +209,10 @@ PARTIAL = "…"  # suffix of the tokens of partial nodes; a partial node groups 
 def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
     """Return a tree with at most two children per node, and the tokens of its nodes.
 
-    A node with more than two children is split into a chain of partial nodes. The children of the first partial node
-    are the first two children. The children of each further partial node are the previous partial node and the next
-    child. The children of the split node itself are the last partial node and the last child. The token of a partial
-    node is the token of the split node followed by `PARTIAL`. Partial nodes have no tag. Each partial node comes before
-    the next child, so that the first child of a node is always its left child.
+    A node with more children gets a chain of partial nodes, whose first one has the first two children, and each
+    further one the previous partial node and the next child; the node itself keeps the last of both. Partial nodes have
+    no tag, and the node's token followed by `PARTIAL`. Each comes before the next child, so the first child stays the
+    left one.
 
     >>> tree = Tree(["1", "2", "3", ""], ["", "", "", "SUM"], np.array([3, 3, 3, -1], np.int32))
     >>> binary, tokens = binarize(tree, ["1", "2", "3", "SUM"])

@@ -27,11 +27,9 @@ VOCABULARY_OPTIONS: Mapping[str, Option] = MappingProxyType(
 
 
 class ProvisionalCodes(dict[Any, int]):
-    """Dict value → provisional code.
+    """Dict value → provisional code, which stands for the value until the vocabulary is fit.
 
-    A provisional code is an integer that stands for a value until the vocabulary is fit. If a value without a code is
-    looked up, the value gets the next code. The first code is 0. A code is never reused, because staged files contain
-    codes.
+    A lookup gives a new value the next code, from 0. Codes are never reused, because staged files contain them.
     """
 
     def __missing__(self, value: Any) -> int:
@@ -40,15 +38,11 @@ class ProvisionalCodes(dict[Any, int]):
 
 
 class Vocabulary:
-    """Maps values to ids. Id 0 is the id of all unknown values. Id 1 is the id of the most frequent value.
+    """Maps values to ids: 0 for all unknown values, 1 for the most frequent value. Null is a value like any other.
 
-    A value is unknown if it occurs fewer than `min_count` times in training. Only the `max_size` most frequent values
-    are known. Null is treated like any other value.
-
-    With `hash_size`, the vocabulary neither counts nor stores values. With `hash_size`, the id of a value is 1 plus a
-    hash from 0 to `hash_size` - 1, so different values may have the same id.
-
-    `integers`: True if the values are integers, False if the values are strings.
+    A value is unknown if it occurs fewer than `min_count` times in training, or is not among the `max_size` most
+    frequent. With `hash_size`, values are neither counted nor stored: an id is 1 plus a hash below `hash_size`, which
+    values may share. `integers`: True if the values are integers, False for strings.
 
     >>> vocabulary = Vocabulary(integers=False)
     >>> vocabulary.fit([vocabulary.codes_of(pa.array(["fuel", "cafe", "cafe"]))])
@@ -79,27 +73,17 @@ class Vocabulary:
         return (self.hash_size or len(self.values)) + 1
 
     def codes_of(self, elements: pa.Array) -> np.ndarray:
-        """Return the (S,) int32 provisional codes of elements. If the vocabulary is hashed, return the ids of elements.
-
-        Every new value gets a new provisional code.
-        """
+        """Return the (S,) int32 provisional codes of elements, or their ids if the vocabulary is hashed."""
         if self.hash_size:
             return self._hashed_ids(elements)
         return _map_distinct(elements, self.codes.__getitem__)
 
     def keys_of(self, codes: np.ndarray) -> np.ndarray:
-        """Return (S,) uint64 keys, one for each provisional code.
-
-        The key of a code is made from the value that the code stands for.
-        """
+        """Return (S,) uint64 keys of the values that the provisional codes stand for."""
         return codes.astype(np.uint64) if self.hash_size else self._hashes.of(codes)
 
     def fit(self, batches: Iterable[np.ndarray]) -> list[Any]:
-        """Fit the vocabulary on batches of (S,) provisional codes.
-
-        Return all values of the batches, the most frequent value first. The returned list includes values that the
-        vocabulary leaves out.
-        """
+        """Fit on batches of (S,) provisional codes. Return all their values, also unknown ones, most frequent first."""
         if self.hash_size:
             return []
         counts = np.zeros(len(self.codes), np.int64)
@@ -117,10 +101,7 @@ class Vocabulary:
         return [value for _, value in seen]
 
     def ids_of(self, elements: pa.Array) -> np.ndarray:
-        """Return the (S,) int32 id of each element, 0 for unknown values.
-
-        `elements`: values, or the int32 numbers that `codes_of` returned.
-        """
+        """Return the (S,) int32 ids of values, or of the int32 numbers of `codes_of`; 0 for unknown values."""
         if elements.type == pa.int32():
             codes = elements.to_numpy(zero_copy_only=False)
             return codes if self.hash_size else self._ids[codes]
@@ -153,10 +134,7 @@ class Vocabulary:
         return _map_distinct(elements, self._hash)
 
     def text_of(self, id: int) -> str:
-        """Return the value of an id as text.
-
-        The text of the unknown value is `?`, and the text of a hashed id is its number.
-        """
+        """Return the value of an id as text: `?` for the unknown value, and the number of a hashed id."""
         if self.hash_size:
             return f"#{id}"
         return "?" if id == 0 else str(self.values[id - 1])
@@ -166,7 +144,7 @@ class Vocabulary:
         return {"values": self.values.to_pylist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Load a fitted state that the method `state` returned. Raises InputError if the state is not valid."""
+        """Load a fitted state that `state` returned. Raises InputError if it is not valid."""
         require(state, {"values": list})
         try:
             self._set_values(state["values"])
@@ -186,10 +164,7 @@ def is_unicode(texts: Iterable[str]) -> bool:
 
 
 def _map_distinct(elements: pa.Array, number_of: Callable[[Any], int]) -> np.ndarray:
-    """Apply `number_of` to each element, and return the (S,) int32 results.
-
-    `number_of` is called once per distinct value, because repeated calls are slow. For a null, `number_of` gets None.
-    """
+    """Return the (S,) int32 results of `number_of`, which is slow and called once per distinct value, also for null."""
     encoded = elements.dictionary_encode()
     numbers = np.fromiter(map(number_of, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
     if not encoded.null_count:

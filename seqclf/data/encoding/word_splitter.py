@@ -11,9 +11,8 @@ import tokenizers
 class WordSplitter:
     """Splits texts at the same places as `BertPreTokenizer`: at whitespace and around each punctuation character.
 
-    The pre-tokenizer treats each character in one of three ways, whatever its neighbours are: as whitespace, as
-    punctuation or as part of a word. `WordSplitter` asks the pre-tokenizer once for every distinct character, so that
-    `WordSplitter` and the pre-tokenizer always agree.
+    The pre-tokenizer treats a character the same way whatever its neighbours are, and is asked once for each distinct
+    one, so that both always agree.
 
     >>> from tokenizers import normalizers, pre_tokenizers
     >>> splitter = WordSplitter(normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer(), lowercase=True)

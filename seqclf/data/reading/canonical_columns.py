@@ -1,7 +1,4 @@
-"""SQL expressions that convert the columns of a source to canonical columns.
-
-Row checks and encoders read canonical columns. The functions return a dict name of a canonical column → SQL.
-"""
+"""SQL of canonical columns, which row checks and encoders read, as dict name of a canonical column → SQL."""
 
 from __future__ import annotations
 
@@ -40,8 +37,7 @@ def select_list(columns: Mapping[str, str]) -> str:
 def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> dict[str, str]:
     """Return the canonical columns of a table in which each row is one sequence (see `SourceReader.read`).
 
-    `types`: dict column → DuckDB type. `keys`: dict name of an additional column → SQL expression of its values.
-    `where`: name of the source in error messages.
+    `types`: dict column → DuckDB type. `keys`: dict additional column → SQL. `where`: name of the source in errors.
     """
     columns = label_and_id(schema, types) | dict(keys)
     for field in schema.fields:
@@ -76,20 +72,19 @@ EVENTS = "events"  # table alias; with it, ORDER BY refers to a column of the ta
 
 
 def channel(field: str, position: int) -> str:
-    """Return the name of the column that holds the channel number `position` of a field."""
+    """Return the name of the column with a channel of a field."""
     return f"{field} {position}"
 
 
 def group(position: int) -> str:
-    """Return the name of the column that holds the group key number `position` in `schema.group_by`."""
+    """Return the name of the column with the group key at this position in `schema.group_by`."""
     return f"group {position}"
 
 
 def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of an event table: group keys, label, id, the columns in `keys`, and the channels.
+    """Return the columns of an event table: group keys, label, id, the columns in `keys`, the channels, and UNORDERED.
 
-    If a column of texts orders the events, the column UNORDERED is added. The arguments are those of
-    `canonical_columns`.
+    UNORDERED is there if a column of texts orders the events. The arguments are those of `canonical_columns`.
     """
     columns = {group(place): key_sql(column, types[column]) for place, column in enumerate(schema.group_by)}
     columns |= label_and_id(schema, types) | dict(keys)
@@ -116,7 +111,6 @@ def _unordered_cells(schema: Schema, types: Mapping[str, str]) -> str | None:
 
 
 def _seconds(text: str, schema: Schema) -> str:
-    """Return SQL that converts a text cell of `data.order_by` to seconds, or to null."""
     pattern = schema.order_format
     return seconds_sql(text) if pattern is None else formatted_seconds_sql(text, pattern)
 
@@ -124,10 +118,8 @@ def _seconds(text: str, schema: Schema) -> str:
 def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
     """Return the ORDER BY list that sorts the events of each group.
 
-    The cells of text columns are converted to numbers or times before they are compared. `schema.order_format` is the
-    format of times in text columns, or `AS_TEXT` to sort text columns as text. A cell that is neither a number nor a
-    time comes last, and row checks reject its sequence (see UNORDERED). The alphabetical order of text cells is rarely
-    the order of the events.
+    Texts are compared as numbers or times, in `schema.order_format` (`AS_TEXT`: as texts), because their alphabetical
+    order is rarely that of the events. Other cells come last, and row checks reject their sequence (see UNORDERED).
     """
     order = []
     for column in schema.order_by:

@@ -1,7 +1,6 @@
-"""Dialect of delimited text files. The dialect is detected from the first lines of a file. Every cell is read as text.
+"""Dialect of delimited text files, detected from the first lines. Every cell is read as text.
 
-DuckDB's own detection is turned off. If a line is malformed, DuckDB would guess other columns without reporting the
-line.
+DuckDB's own detection is off, because after a malformed line it would guess other columns in silence.
 """
 
 from __future__ import annotations
@@ -34,10 +33,9 @@ DEEPEST_LIST = 3
 
 
 class Dialect(NamedTuple):
-    """Dialect of all files of one source.
+    """Dialect of all files of one source. `options`: arguments of `read_csv` as dict name → SQL.
 
-    `options`: arguments of DuckDB's `read_csv` as dict name → SQL. `has_long_surplus`: True if a line at the beginning
-    of a file has many surplus cells, such as a list without quotes.
+    `has_long_surplus`: True if an early line has many surplus cells, such as a list without quotes.
     """
 
     options: dict[str, str]
@@ -45,9 +43,9 @@ class Dialect(NamedTuple):
 
 
 def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
-    """Detect the names of the columns, and the delimiter if the user has not set a delimiter.
+    """Detect the names of the columns, and the delimiter if the user has not set one.
 
-    `paths`: files of the source. Raises InputError if an option is invalid, or if the files have different columns.
+    Raises InputError if an option is invalid, or if the files have different columns.
     """
     encoding = _duckdb_encoding(source.encoding)
     quote = '"' if source.quote is None else source.quote
@@ -80,10 +78,7 @@ def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
 
 
 def lines(encoding: str, skip: int = 0) -> dict[str, str]:
-    """Return `read_csv` arguments with which each line is one cell of the column `line`.
-
-    `skip`: number of lines to skip at the beginning of the file.
-    """
+    """Return `read_csv` arguments with which each line is one cell of the column `line`. `skip`: lines to leave out."""
     return {
         "columns": "{'line': 'VARCHAR'}",
         "auto_detect": "false",
@@ -97,7 +92,7 @@ def lines(encoding: str, skip: int = 0) -> dict[str, str]:
 
 
 def _duckdb_encoding(encoding: str) -> str:
-    """Return the name that DuckDB uses for an encoding. Raises InputError if DuckDB cannot read the encoding."""
+    """Return DuckDB's name of an encoding. Raises InputError if DuckDB cannot read it."""
     try:
         return ENCODINGS[codecs.lookup(encoding).name]
     except LookupError:
@@ -141,10 +136,9 @@ def _bare(line: str, quote: str) -> str:
 
 
 def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str:
-    """Return the delimiter that occurs equally often in the first line and in most other lines.
+    """Return the delimiter, outside of quotes and brackets, that is as frequent in the first line as in most others.
 
-    Delimiters inside quotes or brackets are not counted. A `.txt` file may hold running text. For a `.txt` file, the
-    result is therefore a tab, unless another delimiter occurs equally often in all lines.
+    A `.txt` file may hold running text, so there it must be so in all lines, or else it is a tab.
     """
     with first_lines(path, encoding) as file:
         lines = [line for line in islice(file, SNIFFED_LINES) if line.strip()]
@@ -162,11 +156,7 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
 
 
 def _beginning(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> tuple[list[str], int]:
-    """Return the column names that are in the first line of a file, and the most cells of the lines after it.
-
-    A column without a name is named `column0`, `column1` and so on, by its position. In a file without a header, all
-    columns are named by their positions.
-    """
+    """Return the column names (`column0` and so on where there is none), and the most cells of later lines."""
     quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
     limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
     width = 0

@@ -1,8 +1,7 @@
 """Read event tables as sequences. Each event, which is one row of the table, is one token.
 
-Each group of events is one sequence. DuckDB sorts the events by group, unless the events are already sorted. Sorting
-respects DuckDB's memory limit and may write temporary files. The sorted events are then cut into sequences wherever the
-group key changes. Cutting is ten times faster than SQL that aggregates the events into lists.
+DuckDB sorts the events by group within its memory limit, unless they are sorted. They are then cut where the group key
+changes, which is ten times faster than SQL that aggregates events into lists.
 """
 
 from __future__ import annotations
@@ -58,11 +57,10 @@ def read_events(
     schema: Schema,
     keys: Mapping[str, str],
 ) -> Iterator[SourceRows]:
-    """Read the sequences of an event table. The sequences are sorted by group key (see `SourceReader.read`).
+    """Read the sequences of an event table, sorted by group key (see `SourceReader.read`).
 
-    If the schema has an id column, the `id` of a sequence is a value of this column. If the schema has no id column,
-    the `id` of a sequence is its group key. The events of Parquet files are numbered from 1 in each file. The events of
-    other formats are numbered from 1 over all files.
+    The `id` of a sequence is a value of the id column, or else its group key. Events are numbered from 1, in each
+    Parquet file, or over all files of another format.
     """
     columns = event_columns(schema, column_types, source_name, keys)
     relation, numbered = rows.sql, rows.numbered_sql
@@ -98,7 +96,6 @@ def read_events(
 
 
 def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> bool:
-    """Return True if the rows are in ascending order of `expressions`."""
     selected = select_list({f"e{position}": expression for position, expression in enumerate(expressions)})
     last_row: pa.RecordBatch | None = None  # last row of the previous record batch
     stream = connection.sql(f"SELECT {selected} FROM {relation} AS {EVENTS}").to_arrow_reader(READ_EVENTS)
@@ -114,11 +111,7 @@ def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions
 
 
 def _ascends(columns: list[pa.Array]) -> bool:
-    """Return True if the rows are in ascending order.
-
-    Rows are compared by the first column, then by the second column, and so on. If a column has null or NaN, the result
-    is False, so that DuckDB sorts the rows.
-    """
+    """True if the rows ascend. False with null or NaN, so that DuckDB sorts the rows."""
     if not len(columns[0]):
         return True
     equal = np.ones(len(columns[0]) - 1, bool)
@@ -133,11 +126,9 @@ def _ascends(columns: list[pa.Array]) -> bool:
 
 
 def _with_enumerations(connection: duckdb.DuckDBPyConnection, relation: str, columns: dict[str, str]) -> dict[str, str]:
-    """Cast text columns with few distinct values to DuckDB's enumeration type.
+    """Cast text columns with few distinct values to DuckDB's enumeration type, in Parquet, where finding them is cheap.
 
-    Sorting an enumeration moves fewer bytes than sorting texts, which halves the time of a sort that spills to disk.
-    Arrow receives an enumeration as a dictionary column. DuckDB finds the distinct values of a Parquet column without
-    reading every row, so only text columns of Parquet files are cast to enumerations.
+    Sorting moves fewer bytes, which halves the time of a sort that spills to disk. Arrow gets a dictionary column.
     """
     kinds = describe_columns(connection, f"(SELECT {select_list(columns)} FROM {relation})")
     result = dict(columns)
@@ -173,13 +164,11 @@ def _whole_groups(record_batches: Iterable[pa.RecordBatch], key_count: int) -> I
 
 
 def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, key_count: int) -> bool:
-    """Return True if the last event of `before` has the same group key as the first event of `after`."""
     names = map(group, range(key_count))
     return all(before.column(name)[before.num_rows - 1].equals(after.column(name)[0]) for name in names)
 
 
 def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
-    """Return the (G,) positions of the first event of each group, in ascending order."""
     changes = np.zeros(events.num_rows - 1, bool)
     for position in range(key_count):
         changes |= _differs(events.column(group(position)))
@@ -187,10 +176,7 @@ def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
 
 
 def _differs(column: pa.Array) -> np.ndarray:
-    """Return an (N - 1,) mask that is True where a value differs from the value before it.
-
-    Two null values are equal.
-    """
+    """Return an (N - 1,) mask, True where a value differs from the one before it. Two null values are equal."""
     codes = column.indices if pa.types.is_dictionary(column.type) else column
     before, after = codes.slice(0, len(codes) - 1), codes.slice(1)
     changed = pc.fill_null(pc.not_equal(before, after), False).to_numpy(zero_copy_only=False)
@@ -201,7 +187,7 @@ def _differs(column: pa.Array) -> np.ndarray:
 
 
 def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) -> SourceRows:
-    """Build sequences with canonical columns from sorted events. No group of the events may be incomplete."""
+    """Build sequences with canonical columns from sorted events. No group may be incomplete."""
     starts = _group_starts(events, len(schema.group_by))
     offsets = pa.array(np.append(starts, events.num_rows), pa.int32())
     first_events = pa.array(starts)
@@ -230,10 +216,7 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
 
 
 def _file_name(events: pa.RecordBatch, starts: np.ndarray, file_names: list[str]) -> str:
-    """Return the name of the file that holds the events.
-
-    If there are several files, return the names of the first three files.
-    """
+    """Of several files, the first three are named."""
     if len(file_names) == 1:
         return file_names[0]
     numbers = np.unique(events.column(FILE_NUMBER).to_numpy()[starts])
@@ -241,10 +224,7 @@ def _file_name(events: pa.RecordBatch, starts: np.ndarray, file_names: list[str]
 
 
 def _tokens(channels: list[pa.Array]) -> pa.Array:
-    """Return the S tokens of a field.
-
-    A token is a value if the field has one channel, otherwise a vector with NaN for missing values.
-    """
+    """A token is a value if the field has one channel, otherwise a vector with NaN for missing values."""
     if len(channels) == 1:
         return channels[0]
     arrays = [pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False) for values in channels]
@@ -256,7 +236,6 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    """Raise InputError if `data.group` has different values in the events of one sequence."""
     changing = _changing_groups(groups, starts)
     if len(changing):
         raise InputError(
@@ -275,10 +254,7 @@ def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
 
 
 def _distinct(column: pa.Array, starts: np.ndarray) -> pa.ListArray:
-    """Return the values of each group without repetitions, in the order of the events: one value if it never changes.
-
-    A missing value counts only if a group has no other.
-    """
+    """Return the distinct values of each group in order. A missing value counts only if a group has no other."""
     column = _decoded(column)
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
@@ -293,7 +269,6 @@ def _distinct(column: pa.Array, starts: np.ndarray) -> pa.ListArray:
 
 
 def _changing_groups(column: pa.Array, starts: np.ndarray) -> np.ndarray:
-    """Return the ascending positions of the groups in which `column` has more than one value."""
     changed = _differs(column)
     changed[starts[1:] - 1] = False
     return np.unique(np.searchsorted(starts, np.flatnonzero(changed) + 1, side="right") - 1)

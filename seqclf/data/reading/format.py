@@ -18,12 +18,11 @@ TableSql = Callable[[bool], str]  # argument: True to add the column FILE; resul
 
 
 class Files(NamedTuple):
-    """The files of one source, and the settings for reading the files.
+    """The files of one source, and the settings for reading them.
 
     `connection`: DuckDB connection, which may still read any file. `keep_malformed`: True to store malformed lines in
-    DuckDB's tables of rejected lines, False to stop the query at a malformed line. `temporary`: path of a temporary
-    folder for copies of files. A format that needs the folder must create it, and the reader deletes the folder when
-    the reader is closed.
+    DuckDB's tables of rejected lines, False to stop at one. `temporary`: path of a folder for copies, which a format
+    creates and the reader deletes.
     """
 
     source: Source
@@ -44,15 +43,10 @@ class Files(NamedTuple):
 
 
 class Format(ABC):
-    """Base class of file formats.
+    """Base class of file formats. A new one is a module in `formats`, whose class is in `format_lookup.FORMATS`.
 
-    To add a format, write a module in the package `formats`, and add its class to `format_lookup.FORMATS`.
-
-    `endings`: endings of file names in lower case. An ending includes the dot and leaves out compression endings such
-    as `.gz`.
-
-    A format may return any columns. Cells with text are cast later, one column at a time. A bad cell then rejects only
-    one row and not the whole file.
+    `endings`: endings of file names in lower case with the dot, without those of compression. Columns may have any
+    type: texts are cast later, one column at a time, so that a bad cell rejects a row and not the file.
 
     >>> class Extended(Format):
     ...     endings = (".psv",)
@@ -69,23 +63,17 @@ class Format(ABC):
 
     @abstractmethod
     def table(self, files: Files) -> TableSql:
-        """Return SQL that can follow FROM and that returns the rows in the order of the files.
-
-        Raises InputError with the path of a file that cannot be read.
-        """
+        """Return SQL for FROM that gives the rows in the order of the files. Raises InputError if it cannot."""
 
     def with_row_numbers(self, table: str) -> str | None:
-        """Add the columns `file_row_number` and `file_index` of DuckDB to the SQL of a table.
-
-        Returns None if the format has no row numbers.
-        """
+        """Add DuckDB's `file_row_number` and `file_index` to the SQL of a table, or return None without them."""
         return None
 
 
 class TextFormat(Format):
     """Base class of formats in which each row is a line of text, and each cell a text.
 
-    If the lines of a file end in different ways, DuckDB reads a copy in which all lines end in the same way.
+    If lines end in different ways, DuckDB reads a copy in which they do not.
     """
 
     def readable(self, files: Files) -> list[Path]:
@@ -102,10 +90,8 @@ def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> di
 
 
 def scan(function: str, files: str, options: Mapping[str, str], named_files: bool) -> str:
-    """Return SQL that calls a DuckDB table function.
-
-    `files`: SQL list of the paths of the files. `options`: dict name of an argument → value as SQL. `named_files`: True
-    to add the column FILE.
+    """Return SQL that calls a DuckDB table function. `files`: SQL list of paths. `named_files`: True to add the column
+    FILE.
 
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
     "read_csv(['t.csv'], header = true)"

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from seqclf.data.reading.format import Format
 from seqclf.data.reading.formats.arrow import Arrow
-from seqclf.data.reading.formats.delimited import Delimited
 from seqclf.data.reading.formats.json_lines import JsonLines
 from seqclf.data.reading.formats.parquet import Parquet
-from seqclf.data.reading.formats.plain_text import PlainText
+from seqclf.data.reading.formats.text import Delimited, PlainText
 from seqclf.data.reading.formats.time_series import TimeSeries
 from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.errors import InputError

@@ -23,13 +23,10 @@ from seqclf.errors import InputError
 
 
 class LabelTable:
-    """Table that holds the label of each id. The table may also hold the time and the group of each id.
+    """Table that holds the label of each id, about 100 bytes a row. It may also hold times, groups and static fields.
 
-    The table takes about 100 bytes of memory for each row. Ids are compared as text.
-
-    `id_columns`: names of the columns that form the id. `label`: name of the label column. `row_keys`: time and group
-    columns. `static`: static fields. A column that is not in the table is ignored. Raises InputError if the table lacks
-    an id column or the label column, or if an id has two labels.
+    `id_columns`: columns that form the id, compared as text. `row_keys`: time and group columns. Columns that the table
+    lacks are ignored. Raises InputError without an id or label column, or if an id has two labels.
     """
 
     def __init__(
@@ -84,10 +81,7 @@ class LabelTable:
         return replace(schema, label=None, fields=tuple(field for field in schema.fields if field.name not in joined))
 
     def labelled(self, rows: SourceRows) -> SourceRows:
-        """Add a label column to `rows`, by the id of each row.
-
-        Times, groups and static fields are added too, if the label table has them and the rows do not.
-        """
+        """Add labels to `rows` by their ids, and times, groups and static fields that only the label table has."""
         found = self.look_up(as_text(rows.columns.column(ID)))
         columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
         return rows._replace(columns=pa.record_batch({**found, **columns}))
@@ -95,7 +89,7 @@ class LabelTable:
     def look_up(self, ids: pa.Array) -> dict[str, pa.Array]:
         """Look up N ids, given as text. Return a dict canonical column → (N,) labels, times, groups and UNLABELLED.
 
-        If an id is not in the table, its label, time and group are null, and UNLABELLED is true.
+        For an id that is not in the table, they are null, and UNLABELLED is true.
         """
         if not len(self.ids):
             raise no_rows(self.source)
@@ -113,16 +107,13 @@ class LabelTable:
 
 
 def _id_texts(table: pa.Table) -> pa.Array:
-    """Return the id of each row as text. The id is joined from all columns before the column `label`."""
+    """Return the id of each row as text, joined from all columns before `label`."""
     parts = table.columns[: table.column_names.index("label")]
     return as_text(joined_key([part.combine_chunks() for part in parts]))
 
 
 def _spellings(ids: pa.Array) -> Iterator[pa.Array]:
-    """Yield the ids as they are, and whole numbers without and with a fraction.
-
-    pandas writes 100.0 to a CSV file where a column of integers has gaps.
-    """
+    """Yield the ids as they are, and whole numbers with and without the .0 of a pandas column that has gaps."""
     yield ids
     for pattern, spelled in ((r"\.0+( \||$)", r"\1"), (r"(^|\| )(-?[0-9]+)( \||$)", r"\1\2.0\3")):
         changed = ids

@@ -1,7 +1,6 @@
 r"""Copies of text files whose lines end in different ways. In a copy, every line ends with `\n`.
 
-DuckDB reads a file only if all its lines end in the same way. DuckDB's lenient mode reads files with mixed line
-endings, but it drops surplus cells without an error.
+DuckDB reads other files only in a lenient mode, which drops surplus cells without an error.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arro
 
 
 def uniform(paths: Sequence[Path], folder: Path, encoding: str) -> list[Path]:
-    """Copy each file whose lines end in different ways, unless its encoding is UTF-16.
+    """Return `paths`, with a copy in place of each file whose lines end in different ways, unless it is UTF-16.
 
-    Return `paths`, but with the path of the copy for each copied file. The path of a copy is the path of `folder`,
-    followed by the absolute path of the original file.
+    The path of a copy is that of `folder`, followed by the absolute path of the original.
     """
     return [_copied(path, folder) if is_mixed(path, path.stat().st_mtime, encoding) else path for path in paths]
 
@@ -48,11 +46,10 @@ def original(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def is_mixed(path: Path, state: float, encoding: str) -> bool:
-    """Return True if the lines of a file end in different ways. Raises InputError for a line that DuckDB would drop.
+    """Return True if lines end in different ways, False for UTF-16. Raises InputError for a line that DuckDB would
+    drop.
 
-    The result is False for UTF-16, in which only the lengths of lines are examined.
-
-    `state`: modification time of the file. An unchanged file is not read again, because the result is cached.
+    `state`: modification time, as a key of the cache.
     """
     unix = windows = old_mac = without_end = 0
     last_byte = b""

@@ -1,9 +1,8 @@
-"""Mirror of objects. The objects of a URL of S3 or of another store are copied once to the cache folder.
+"""Mirror of objects: those of a URL of S3 or another store are copied once to the cache folder, and read there.
 
-The copies are read like local files. An object `s3://BUCKET/KEY` is `CACHE/seqclf-objects/URL/LISTING/s3/BUCKET/KEY`.
-URL and LISTING are digests: of the URL, and of the names, sizes and times of its objects, so that a change is detected.
-Error messages show the URL of an object instead of the path of its copy (`url_of`). PyArrow reads the credentials from
-the environment. Credentials are neither stored nor printed.
+An object `s3://BUCKET/KEY` is `CACHE/seqclf-objects/URL/LISTING/s3/BUCKET/KEY`. URL and LISTING are digests: of the
+URL, and of the names, sizes and times of its objects, so that a change is detected. Errors show the URL (`url_of`).
+PyArrow reads the credentials from the environment; they are neither stored nor printed.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ ATTEMPTS = 2
 
 
 class Location(NamedTuple):
-    """A location in an object store.
-
-    `where`: name of the location in error messages. `path`: path in the file system of the store, such as BUCKET/KEY.
-    """
+    """A location in an object store. `where`: its name in errors. `path`: path in the store, such as BUCKET/KEY."""
 
     where: str
     scheme: str
@@ -49,7 +45,7 @@ class Location(NamedTuple):
 
 
 def scheme_of(path: str) -> str | None:
-    """Return the scheme of a URL in lower case. Return None for a path and for a `file://` URL.
+    """Return the scheme of a URL in lower case, or None for a path and for a `file://` URL.
 
     >>> scheme_of("S3://bucket/t.parquet"), scheme_of("/data/t.parquet")
     ('s3', None)
@@ -77,11 +73,11 @@ def url_of(text: str) -> str:
 
 
 def fetch(url: str, key: str, cache: Path) -> Path:
-    """Copy one object, the objects that match a glob, or the objects in a folder to the mirror.
+    """Copy one object, the objects that match a glob, or those in a folder to the mirror, and return their path or
+    glob.
 
-    Return the path of the mirrored file or folder, or the glob in the mirror. `key`: option that gives the URL, as
-    shown in error messages. `cache`: path of the cache folder. Objects are copied anew if one of them has changed.
-    Raises InputError if no object is found, or if the store cannot be read.
+    They are copied anew if one has changed. `key`: option that gives the URL. Raises InputError if no object is found,
+    or if the store cannot be read.
     """
     place = _location(url, key)
     root = cache.expanduser().absolute() / MIRROR
@@ -132,20 +128,16 @@ def has_objects(url: str, key: str) -> bool:
 
 
 def delete_object(url: str, key: str) -> None:
-    """Delete an object.
-
-    In S3, an empty object with the name `FOLDER/` is left, where FOLDER is the folder of the deleted object.
-    """
+    """Delete an object. In S3, an empty object with the name of its folder is left."""
     place = _location(url, key)
     with _explained(place):
         _open_store(url, place).delete_file(place.path)
 
 
 def store_object(file: Path, url: str, key: str) -> None:
-    """Write the content of a local file to an object with the given URL.
+    """Write a local file to an object. Raises InputError if the store does not accept it.
 
-    Raises InputError if the store does not accept the object. A signal is handled only after the write. If a signal
-    ended the write, the store would hold a truncated object.
+    A signal is handled after the write, so that it leaves no truncated object.
     """
     place = _location(url, key)
     with _explained(place), signals.deferred_signals():
@@ -193,7 +185,7 @@ def _open_store(url: str, place: Location) -> FileSystem:
 
 
 def _list_objects(store: FileSystem, place: Location) -> list[FileInfo]:
-    """Return the objects of a location. The location is one object, a glob or a folder."""
+    """Return the objects of one object's name, a glob or a folder."""
     from pyarrow import fs
 
     base = place.path
@@ -212,10 +204,7 @@ def _list_objects(store: FileSystem, place: Location) -> list[FileInfo]:
 
 @contextmanager
 def _explained(place: Location) -> Iterator[None]:
-    """Convert an error of a store to an InputError with a message of one line.
-
-    Secrets from the environment are removed from the message.
-    """
+    """Convert an error of a store to an InputError of one line, without the secrets of the environment."""
     try:
         yield
     except InputError:

@@ -27,8 +27,7 @@ CLOCK = ("today", "now", "get_current_time", "get_current_timestamp", "transacti
 def subquery(text: str, where: str) -> str:
     """Return a query without trailing semicolons and comments, so that it can be put in parentheses.
 
-    `where`: option or file that holds the query, as shown in error messages. Raises InputError unless the query is one
-    read-only statement.
+    `where`: option or file of the query. Raises InputError unless it is one read-only statement.
 
     >>> subquery("SELECT 1; -- done", "data.train")
     'SELECT 1'
@@ -53,7 +52,6 @@ def subquery(text: str, where: str) -> str:
 
 
 def _without_end(statement: str) -> str:
-    """Remove semicolons and comments from the end of a statement."""
     data = statement.encode()  # `duckdb.tokenize` returns positions in bytes, not in characters
     end = len(data)
     for offset, kind in reversed(duckdb.tokenize(statement)):
@@ -68,8 +66,8 @@ def _without_end(statement: str) -> str:
 def check_query(text: str, key: str = "data.query") -> str:
     """Return the SQL of a query without trailing semicolons and comments.
 
-    Raises InputError unless the query is one SELECT that reads only the table `input`. A query that cannot be parsed is
-    rejected too. A bundle may be untrusted, and its query runs on the user's machine.
+    A bundle may be untrusted, and its query runs on the user's machine: raises InputError unless it can be parsed as
+    one SELECT that reads only the table `input`.
 
     >>> check_query("SELECT items, label FROM input;")
     'SELECT items, label FROM input'
@@ -137,10 +135,7 @@ def loses_order(text: str) -> bool:
 
 @lru_cache(maxsize=64)
 def in_fixed_order(query: str) -> str:
-    """Return a query whose rows always have the same order.
-
-    If the query has no ORDER BY and `loses_order` is True for the query, the rows are sorted by all columns.
-    """
+    """Return a query whose rows always have the same order, by all columns if it has no ORDER BY and `loses_order`."""
     statements = _parsed(query).get("statements") or [{"node": {}}]
     kinds = [modifier["type"] for modifier in statements[0]["node"].get("modifiers", [])]
     if "ORDER_MODIFIER" in kinds or not loses_order(query):
@@ -176,14 +171,14 @@ def passes_through(text: str, columns: Iterable[str]) -> bool:
 
 @lru_cache(maxsize=64)
 def cte_names(text: str) -> frozenset[str]:
-    """Return the names that a query defines by WITH. The names are in lower case, because DuckDB ignores case."""
+    """Return the names that a query defines by WITH, in lower case, because DuckDB ignores case."""
     maps = [node["cte_map"]["map"] for node in _nodes(_parsed(text)) if node.get("cte_map")]
     return frozenset(entry["key"].casefold() for entries in maps for entry in entries)
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Return the syntax tree that DuckDB's parser makes of a query. Returns {} if the query cannot be parsed."""
+    """Return DuckDB's syntax tree of a query, {} if it cannot be parsed."""
     try:
         with duckdb.connect() as connection:
             row = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
@@ -193,7 +188,7 @@ def _parsed(text: str) -> Any:
 
 
 def _nodes(tree: Any) -> Iterator[JsonObject]:
-    """Yield each dict in a syntax tree. A dict is yielded before the dicts that it contains."""
+    """Yield each dict in a syntax tree, outer ones first."""
     waiting = [tree]  # a stack replaces recursion, because a UNION of 500 files gives a deep tree
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,4 @@
-"""Reader of a source. The reader opens the files of the source once.
-
-The reader can describe, count, sample and read the rows of the source.
-"""
+"""Reader of a source, which describes, counts, samples and reads its rows."""
 
 from __future__ import annotations
 
@@ -41,16 +38,11 @@ STORE_ROWS = {".parquet", ".arrow", ".feather"}  # endings of formats that store
 
 
 class SourceReader:
-    """Reader of one source. All files of the source are read as one table in a DuckDB connection.
+    """Reader of one source, whose files are one table in a DuckDB connection. No two threads may use it at a time.
 
-    The reader is used in a `with` statement. At the beginning of the `with` statement, the files are listed and the
-    dialect of text files is detected. Two threads must not use a reader at the same time, because both would use the
-    same connection.
-
-    `keep_malformed`: True to skip malformed lines of text files and unusable files in a folder. The method `read` adds
-    malformed lines and unusable files to the attribute `malformed`. If `keep_malformed` is False, a malformed line or
-    an unusable file raises InputError. `null_columns`: columns that `source.query` reads as null if the files do not
-    have them.
+    A `with` statement lists the files and detects the dialect of text files. `keep_malformed`: True to skip malformed
+    lines and unusable files of a folder and let `read` add them to `malformed`, False to raise InputError.
+    `null_columns`: columns that `source.query` reads as null if the files lack them.
 
     >>> with SourceReader(Source("builtin:japanese_vowels_test.parquet", "data.test")) as reader:
     ...     reader.column_types["speaker"], reader.count_rows()
@@ -75,7 +67,7 @@ class SourceReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and delete temporary files. The method may be called more than once."""
+        """Close the connection and delete temporary files. May be called more than once."""
         self._stack.close()
 
     def _open(self, stack: ExitStack) -> None:
@@ -107,7 +99,7 @@ class SourceReader:
             self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
 
     def _scratch_folder(self, stack: ExitStack) -> Path:
-        """Return a new folder, which is removed with `stack`. Others cannot read the rows of the source there."""
+        """Others cannot read the rows of the source there."""
         with suppress(OSError):
             if self.source.spill is not None:
                 return stack.enter_context(scratch_folder(Path(self.source.spill), line_endings.SCRATCH))
@@ -152,17 +144,11 @@ class SourceReader:
 
     @property
     def several_files(self) -> bool:
-        """True if the source has several files and each row comes from exactly one file.
-
-        If the source has a query, the result is False, because a row of the query's result may come from several files.
-        """
+        """True if the source has several files and no query, so each row comes from exactly one file."""
         return len(self.paths) > 1 and self.source.query is None
 
     def select(self, columns: Mapping[str, str], most_rows: int | None = None) -> pa.Table:
-        """Return columns of every row, or of a random sample of `most_rows` rows with a fixed seed.
-
-        `columns`: dict name → SQL.
-        """
+        """Return columns, a dict name → SQL, of every row, or of `most_rows` rows drawn with a fixed seed."""
         query = f"SELECT {select_list(columns)} FROM {self._relation.sql}"
         if most_rows is not None:
             query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
@@ -170,7 +156,7 @@ class SourceReader:
             return self._connection.sql(query).to_arrow_table()
 
     def query_row(self, sql: str) -> tuple[Any, ...]:
-        """Return the first row of the result of a query, which reads the rows of the source as the table `input`."""
+        """Return the first row of a query, which reads the rows of the source as the table `input`."""
         with explain_errors(self.source):
             # `fetchall` is called, because after `fetchone` DuckDB rejects other queries until all rows are fetched.
             rows = self._connection.execute(f"WITH input AS (SELECT * FROM {self._relation.sql}) {sql}").fetchall()
@@ -180,17 +166,14 @@ class SourceReader:
     def read(
         self, schema: Schema, keys: Mapping[str, str] | None = None, rows: int = BATCH_ROWS
     ) -> Iterator[SourceRows]:
-        """Stream all sequences of the source with canonical columns.
-
-        The sequences are in the order of the files. The sequences of an event table are sorted by group. The canonical
-        columns are:
+        """Stream all sequences in the order of the files, those of an event table by group, with canonical columns:
 
         - `label` (string) and `id`, if the schema has them
         - one column per field; its type is the `canonical_type` of the field's encoder
         - `raw <field>`: the beginning of each text cell of a field, shown in error messages
         - one column for each entry of `keys`, a dict column name → SQL expression
 
-        `rows`: rows per record batch; it has no effect on event tables. Raises InputError if the source cannot be read.
+        `rows`: rows per record batch, except for event tables. Raises InputError if the source cannot be read.
         """
         self._refuse_files()
         with explain_errors(self.source):
@@ -224,10 +207,7 @@ class SourceReader:
         yield from number_rows(rebatch(stream, rows), str(self.source), self.several_files)
 
     def _refuse_files(self) -> None:
-        """Add the unusable files of a folder to the attribute `malformed`.
-
-        If `keep_malformed` is False, raise InputError for the first unusable file.
-        """
+        """Add unusable files of a folder to `malformed`, or raise InputError for the first unless `keep_malformed`."""
         refused = [] if self.source.listing is None else self.source.listing.refused
         refusals = [Refusal(url_of(str(path)), None, "the file", reason) for path, reason in refused]
         if refusals and not self.keep_malformed:

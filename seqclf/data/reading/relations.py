@@ -25,10 +25,9 @@ NUMBER_COLUMNS = {"file_row_number", "file_index"}  # names of DuckDB's columns,
 class Relation(NamedTuple):
     """SQL expressions that return the rows of a source.
 
-    `sql`: returns the rows without a column for the file. `named_sql`: returns the rows with the column FILE, which
-    holds the path of each row's file; equal to `sql` for an in-memory table and for the result of a query.
-    `numbered_sql`: returns the rows with DuckDB's columns `file_row_number` and `file_index`. `numbered_sql` is None if
-    the format has no row numbers, or if the files have columns with these names.
+    `sql`: rows without a column for the file. `named_sql`: rows with the path of their file in the column FILE, except
+    in memory and after a query. `numbered_sql`: rows with DuckDB's `file_row_number` and `file_index`, None without
+    them.
     """
 
     sql: str
@@ -43,10 +42,9 @@ def build_relation(
     temporary: Path,
     keep_malformed: bool,
 ) -> Relation:
-    """Find the format of the files of a source. Build the SQL by which `connection` reads the files.
+    """Build the SQL by which `connection` reads the files of a source, whose folder is listed.
 
-    `source`: source whose folder is listed. `paths`: its files, empty for rows in memory. `temporary`,
-    `keep_malformed`: see `Files`.
+    `paths`: its files, empty for rows in memory. `temporary`, `keep_malformed`: see `Files`.
     """
     if source.table is not None:
         connection.register(TABLE, source.table)
@@ -65,8 +63,7 @@ def build_relation(
 def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection, where: str) -> Relation:
     """Replace each list of objects by a list for each member, which has the name of the member.
 
-    If a column has the name of one of DuckDB's numbers of rows, the relation loses the numbers. `where`: name of the
-    source in errors.
+    A column that is called like a row number of DuckDB costs the relation its numbers. `where`: name in errors.
     """
     rows = connection.sql(f"SELECT * FROM {relation.sql}")
     columns: dict[str, Any] = dict(zip(rows.columns, rows.types, strict=True))
@@ -112,12 +109,10 @@ SHOWN_COLUMNS = 20  # maximum number of column names that an error message lists
 def apply_query(
     relation: Relation, source: Source, connection: duckdb.DuckDBPyConnection, null_columns: Iterable[str]
 ) -> Relation:
-    """Return a relation with the result of `source.query`. The query reads the rows of `relation` as the table `input`.
+    """Return a relation with the result of `source.query`, which reads the rows of `relation` as the table `input`.
 
-    `connection`: DuckDB connection, which may read only the files of the source. `null_columns`: columns that new files
-    may lack at prediction, such as the label. If the query fails, the missing `null_columns` are added to the table
-    `input` with null in every row, and the query is tried again. Raises InputError if the query cannot be run on the
-    columns of the files.
+    `null_columns`: columns that new files may lack, such as the label. If the query fails, it is tried again with null
+    for those. Raises InputError if the query cannot be run on the columns.
     """
     query = check_query(str(source.query))  # checked again, because a bundle's query has not passed the config checks
     columns = describe_columns(connection, relation.sql)

@@ -10,7 +10,7 @@ from seqclf.data.schema.casts import quote_literal
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    """Open a connection to an in-memory database. The connection can read any file until `restrict` is called."""
+    """Open an in-memory database, which can read any file until `restrict` is called."""
     # By default, DuckDB would read a Python variable if a query names a table that does not exist.
     return duckdb.connect(config={"python_enable_replacements": "false"})
 

@@ -34,7 +34,6 @@ def explain_errors(source: Source) -> Iterator[None]:
 
 
 def _explanation(source: Source, text: str) -> InputError:
-    """Return the error that is shown to the user. `text`: error message from DuckDB or Arrow."""
     file = re.search(r"^\s*file ?= ?(.+)$", text, re.MULTILINE)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
@@ -98,15 +97,14 @@ def read_options() -> dict[str, str]:
 
 
 def forget(connection: duckdb.DuckDBPyConnection) -> None:
-    """Delete the tables of rejected lines. The next query creates the tables of rejected lines again."""
+    """Delete the tables of rejected lines, which the next query creates again."""
     connection.execute(f"DROP TABLE IF EXISTS {LINES_TABLE}; DROP TABLE IF EXISTS {SCANS_TABLE}")
 
 
 def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refusal]:
-    """Return a refusal for each malformed line. The refusals are sorted by file and line.
+    """Return a refusal for each malformed line, by file and line.
 
-    Raises InputError for a quote that is not closed and for a line that is too long, because rows after such a line may
-    be lost.
+    Raises InputError for an open quote and for a line that is too long, because rows after it may be lost.
     """
     tables = connection.execute(f"SELECT 1 FROM duckdb_tables() WHERE table_name = '{LINES_TABLE}'").fetchall()
     if not tables:

@@ -1,7 +1,4 @@
-"""Sources of rows, which are paths, globs, folders and URLs.
-
-The module also finds the files of a source and the state of these files.
-"""
+"""Sources of rows, which are paths, globs, folders and URLs, with their files and the state of these."""
 
 from __future__ import annotations
 
@@ -24,10 +21,9 @@ from seqclf.errors import InputError
 
 
 class Listing(NamedTuple):
-    """Files in a folder and in its sub-folders. The folder has one file or one sub-folder for each label.
+    """Files in a folder with one file or one sub-folder for each label (`per_class`: sub-folders).
 
-    `per_class`: True if there is a sub-folder for each label, False if there is a file for each label. `used`: files
-    that are read. `refused`: files that are rejected, with the reasons.
+    `used`: files that are read. `refused`: files that are rejected, with the reasons.
     """
 
     per_class: bool
@@ -36,11 +32,10 @@ class Listing(NamedTuple):
 
 
 def list_files(folder: Path) -> Listing:
-    """List the files in a folder that has one file or one sub-folder for each label.
+    """List the files in a folder that has one file or one sub-folder for each label, named by it, as in torchvision.
 
-    Files in deeper sub-folders are listed too, and links to folders are followed. The label is the name of the
-    sub-folder, as in torchvision's ImageFolder, or the name of the file. A file is not read if its own name or the
-    name of a folder above it begins with a dot. Raises InputError if the sub-folder of a label has no files.
+    Deeper sub-folders and links to folders are included, names that begin with a dot are not. Raises InputError if the
+    sub-folder of a label has no files.
     """
     classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     listing = Listing(bool(classes), [], [])
@@ -65,10 +60,9 @@ def list_files(folder: Path) -> Listing:
 
 
 def _walk(folder: Path) -> list[tuple[str, bool]]:
-    """List all files in a folder and its sub-folders.
+    """Return the relative paths of all files, sorted, each with True if it is a regular file.
 
-    Return a pair for each file: its relative path, and True if it is a regular file. The list is sorted by path. A link
-    to a folder above the link is not followed, because the search would never end.
+    A link to a folder above the link is not followed, because the search would never end.
     """
     files: list[tuple[str, bool]] = []
     waiting = [("", frozenset({folder.resolve()}))]
@@ -90,10 +84,9 @@ SQL = re.compile(r"\s*(select|with|from|pivot|unpivot)\s|.*\.sql$", re.IGNORECAS
 
 
 class ReaderOptions(TypedDict):
-    """Options for reading files. The same options apply in training and in prediction.
+    """Options for reading files, in training and in prediction. conf/data/files.yaml explains each.
 
-    The file conf/data/files.yaml explains each option. If `quote` or `delimiter` is None, it is detected from the
-    files.
+    `quote` and `delimiter` are detected if None.
     """
 
     header: bool
@@ -105,15 +98,13 @@ class ReaderOptions(TypedDict):
 
 @dataclass(frozen=True)
 class Source:
-    """Files from which rows are read. The source also holds the options for reading files.
+    """Files from which rows are read, with the options for reading them.
 
-    `path`: a path, a glob, a folder, a URL or `builtin:NAME`. `key`: option that gives the path, such as `data.train`;
-    shown in error messages. `memory_limit`: maximum memory that DuckDB may use, such as 2GB. `spill`: folder for large
-    temporary files. `listing`: files of a folder that has one file or one sub-folder for each label; None for other
-    sources, and before the folder is listed. `query`: a SELECT from the table `input`, which holds the rows of
-    the files. The result of the query replaces the rows of the files. `mirror`: path of the local copy, if `path` is a
-    URL (see `fetched`). `table`: rows in memory (see `tables.to_arrow`). For rows in memory, `path` is only a name in
-    error messages.
+    `path`: a path, a glob, a folder, a URL or `builtin:NAME`. `key`: option that gives it, such as `data.train`, for
+    errors. `memory_limit`: most memory of DuckDB, such as 2GB. `spill`: folder for large temporary files. `listing`:
+    files of a folder with a file or sub-folder for each label, once it is listed. `query`: a SELECT from the table
+    `input`, whose result replaces the rows. `mirror`: local copy of a URL (see `fetched`). `table`: rows in memory (see
+    `tables.to_arrow`), for which `path` is only a name in errors.
     """
 
     path: str
@@ -139,10 +130,10 @@ class Source:
 
 
 def fetched(source: Source, cache: str | Path | None = None) -> Source:
-    """Copy the files of a URL to a mirror in the cache folder. Return the source with the path of this mirror.
+    """Copy the files of a URL to a mirror in the cache folder, and return the source with its path. Others are
+    unchanged.
 
-    A source that is not a URL is returned unchanged. `cache`: path of the cache folder, or None for the default folder.
-    Raises InputError if the files cannot be fetched.
+    `cache`: path of the cache folder, None for the default. Raises InputError if the files cannot be fetched.
     """
     if source.table is not None or scheme_of(source.path) is None:
         return source
@@ -185,7 +176,7 @@ def local_files(source: Source) -> list[Path]:
 def readable_files(source: Source) -> list[Path]:
     """Return the files of a source that is a path, a glob or a folder.
 
-    Raises InputError if there are no files, if a file is empty, or if the files have different endings.
+    Raises InputError if there are none, if one is empty, or if they have different endings.
     """
     paths = local_files(source)
     if not paths:
@@ -211,25 +202,19 @@ def readable_files(source: Source) -> list[Path]:
 
 
 def class_folder(source: Source) -> Path | None:
-    """Return the folder of a source that has one file or one sub-folder for each label.
-
-    Returns None for any other source.
-    """
+    """Return the folder of a source that has one file or one sub-folder for each label, else None."""
     path = None if source.path.startswith("builtin:") or source.table is not None else _path(source)
     return path if path is not None and path.is_dir() else None
 
 
 def _path(source: Source) -> Path:
-    """Return the local path of a source, as DuckDB reads it: without `file://`, and with the home folder for `~`."""
+    """Return the local path as DuckDB reads it: without `file://`, and with the home folder for `~`."""
     path = source.mirror or source.path
     return Path(FILE_URL.sub("", path)).expanduser() if path.startswith(("file:/", "~")) else Path(path)
 
 
 def listing_of(source: Source) -> Listing | None:
-    """Return the files of a source that is a folder with one file or one sub-folder for each label.
-
-    Returns None for any other source.
-    """
+    """Return the files of a source that is a folder with one file or one sub-folder for each label, else None."""
     if source.listing is not None:
         return source.listing
     folder = class_folder(source)
@@ -237,10 +222,7 @@ def listing_of(source: Source) -> Listing | None:
 
 
 def listed(source: Source) -> Source:
-    """List the files of a source that is a folder, and return the source with this list in `listing`.
-
-    Use the returned source for one run only, because the list does not show later changes in the folder.
-    """
+    """Return the source with the files of its folder in `listing`, for one run, because the folder may change."""
     return replace(source, listing=listing_of(source))
 
 
@@ -277,9 +259,8 @@ def resolved(paths: Iterable[Path]) -> list[Path]:
 class FileState(NamedTuple):
     """State of a file: absolute path, size in bytes, change times in nanoseconds, and inode number.
 
-    Programs can set the modification time of a file, and a copy of a file may keep it. Programs cannot set the inode
-    change time. The device number is not part of the state, because it changes when a network drive or the disk of a
-    container is mounted again.
+    Unlike the modification time, the inode change time cannot be set. The device number changes when a drive is mounted
+    again, so it is left out.
     """
 
     path: str
@@ -297,16 +278,13 @@ class SourceState(NamedTuple):
 
 
 def file_state(path: Path, name: str) -> FileState:
-    """Return the state of a file. The content of the file is not read. `name`: path of the file in the state."""
+    """Return the state of a file, whose content is not read. `name`: its path in the state."""
     status = path.stat()
     return FileState(name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def source_state(source: Source) -> SourceState:
-    """Return the state of a source. The contents of the files are not read.
-
-    The state changes if an option of the source or a file changes.
-    """
+    """Return the state of a source, which changes with its options and files. Contents are not read."""
     source = listed(source)
     paths = local_files(source)
     states = tuple(file_state(path, str(real)) for path, real in zip(paths, resolved(paths), strict=True))

@@ -1,8 +1,7 @@
 """Conversion of in-memory tables to Arrow tables with plain column types.
 
-In-memory tables are Arrow tables and data frames of pandas and polars. This module imports neither pandas nor polars.
-The type of a data frame shows whether it is a data frame of pandas or polars. Any other object that has an Arrow stream
-(`__arrow_c_stream__`), such as a DuckDB relation, is read from this stream.
+Data frames of pandas and polars are known by their types, so neither is imported. Any other object with an Arrow stream
+(`__arrow_c_stream__`), such as a DuckDB relation, is read from it.
 """
 
 from __future__ import annotations
@@ -52,10 +51,7 @@ def is_polars(data: Any) -> bool:
 
 
 def column_names(data: Any) -> list[str]:
-    """Return the names of the columns of a table, and for a pandas table also the names of the index levels.
-
-    `to_arrow` may convert index levels to columns.
-    """
+    """Return the names of the columns of a table, and of the index levels of a pandas table."""
     if isinstance(data, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
         return data.schema.names
     levels = data.index.names if is_pandas(data) else []
@@ -67,13 +63,11 @@ def to_arrow(
 ) -> Table:
     """Convert a table to an Arrow table with types that both DuckDB and Parquet support.
 
-    Categories are converted to their values, and durations to seconds. For a record batch reader, the result is also a
-    record batch reader, whose rows can be read only once. Raises InputError with the name of a column whose cells have
-    no Arrow type.
+    Categories become their values, durations seconds. A record batch reader stays one, whose rows can be read once.
+    Raises InputError with the name of a column whose cells have no Arrow type.
 
-    `where`: name of the table in error messages. `index_levels`: names of the index levels of a pandas table that are
-    converted to columns. An index level is left out if a column has the same name. `columns`: names of the columns that
-    are converted, or None for all columns. A name that is not in the table is ignored.
+    `where`: name of the table in errors. `index_levels`: index levels of a pandas table that become columns, unless a
+    column has the name. `columns`: names of the columns that are converted, None for all; others are ignored.
 
     >>> to_arrow(pa.table({"colour": pa.array(["red", "red"]).dictionary_encode()}), "data").schema.field("colour").type
     DataType(string)
@@ -89,7 +83,6 @@ def to_arrow(
 
 
 def _from_stream(data: Any, where: str, names: list[str]) -> pa.Table:
-    """Convert the columns `names` of a table that is not a pandas data frame to an Arrow table."""
     try:
         return data.select(names).to_arrow() if is_polars(data) else pa.table(data).select(names)
     except Exception as error:  # libraries raise different exceptions for a column of Python objects
@@ -108,9 +101,8 @@ def _from_pandas(frame: Any, where: str, names: list[str], index_levels: Collect
 def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
     """Convert an Arrow table to a table of the library that `data` comes from: pandas, polars or Arrow.
 
-    `same_rows`: True if `table` has the same rows as `data`. A pandas result then gets the index of `data`. In pandas,
-    an integer or boolean column with missing values gets a nullable type such as Int64. Without a nullable type, pandas
-    would convert the values to floats or objects.
+    `same_rows`: True to give a pandas result the index of `data`. Integers and booleans with missing values get a
+    nullable pandas type such as Int64, because they would become floats or objects.
     """
     if is_pandas(data):
         frame = table.to_pandas()
@@ -128,11 +120,10 @@ def _nullable_type(kind: pa.DataType) -> Any:
 
 
 def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> pa.Array | pa.ChunkedArray:
-    """Convert a list of cells, or a pandas column, to an Arrow array.
+    """Convert a list of cells, or a pandas column, to an Arrow array. Cells may be arrays with several dimensions.
 
-    A cell may be an array with several dimensions, although `pyarrow.array` does not accept such cells. `name`: name of
-    the column in error messages. `where`: name of the table in error messages. `kind`: NumPy or pandas data type of the
-    cells. Raises InputError with the name of the column if its cells have no Arrow type.
+    `name`, `where`: names of column and table in errors. `kind`: NumPy or pandas type of the cells. Raises InputError
+    if its cells have no Arrow type.
 
     >>> cells_to_arrow([np.zeros((2, 3))], "x", "data").type
     ListType(list<item: list<item: double>>)
@@ -153,7 +144,6 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
 
 
 def _as_list(cell: Any) -> Any:
-    """In a cell, convert each array, series or tuple to a list."""
     if isinstance(cell, np.ndarray) and cell.ndim > 1:
         return [_as_list(entry) for entry in cell]
     if hasattr(cell, "to_numpy") and len(getattr(cell, "shape", ())) == 2:  # a data frame in which each row is a token
@@ -164,10 +154,7 @@ def _as_list(cell: Any) -> Any:
 
 
 def _plain_reader(reader: pa.RecordBatchReader, names: list[str], where: str) -> pa.RecordBatchReader:
-    """Return a record batch reader that converts the columns `names` of each record batch of `reader`.
-
-    The whole table need not fit into memory.
-    """
+    """Return a record batch reader with plain types, for a table that need not fit into memory."""
     empty = pa.RecordBatch.from_pylist([], reader.schema)
     schema = plain_batch(empty, names, where).schema
     return pa.RecordBatchReader.from_batches(
@@ -176,7 +163,7 @@ def _plain_reader(reader: pa.RecordBatchReader, names: list[str], where: str) ->
 
 
 def _plain_column(column: Any, name: str, where: str) -> Any:
-    """Convert a column to a plain type. The buffers of the column are validated, because DuckDB does not check them."""
+    """Buffers are validated, because DuckDB does not check them."""
     try:
         column.validate(full=True)
         if pa.types.is_run_end_encoded(column.type):
@@ -200,7 +187,7 @@ def _seconds(durations: Any) -> Any:
 
 
 def plain_types(schema: pa.Schema) -> dict[str, pa.DataType]:
-    """Return the type that each column is converted to. A column of a type that DuckDB lacks is left out.
+    """Return the type that each column is converted to, without columns of types that DuckDB lacks.
 
     A column that nothing reads must not stop a run.
     """

@@ -1,8 +1,7 @@
 """DuckDB expressions that turn cells of any type into canonical values, and the names of canonical columns.
 
-An encoder gets canonical columns. The canonical columns of a field kind all have one type. Canonical columns that are
-not fields have spaces in their names, so that the names differ from all field names. No field may have the name `label`
-or `id`, because canonical columns have these names.
+Encoders get canonical columns, of one type per field kind. Those that are no fields have a space in their names;
+`label` and `id` are no names of fields.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
 def raw_column(field: str) -> str:
-    """Return the name of the column that holds the first characters of each text cell of `field`.
-
-    Errors quote the characters in this column.
-    """
+    """Return the name of the column with the first characters of each text cell of `field`, which errors quote."""
     return f"raw {field}"
 
 
@@ -52,10 +48,7 @@ def quote_literal(text: str) -> str:
 
 
 def plain(column: str, kind: str, table: str = "") -> str:
-    """Return the SQL of a column. A JSON value is converted to text without quotes.
-
-    `kind`: DuckDB type of the column. `table`: alias of the table, if the column name needs a prefix.
-    """
+    """Return the SQL of a column of the DuckDB type `kind`, JSON values as text without quotes. `table`: alias."""
     name = f"{table}.{quote_identifier(column)}" if table else quote_identifier(column)
     return f"({name} ->> '$')" if kind == "JSON" else name
 
@@ -63,9 +56,9 @@ def plain(column: str, kind: str, table: str = "") -> str:
 def key_sql(column: str, kind: str) -> str:
     """Return the SQL of a column of ids, group keys or labels. `kind`: DuckDB type of the column.
 
-    Keys meet as text, by `spelled_sql` or `rows.as_text`. A text of an untyped format such as CSV, which may write the
-    key 1 as 1.0, is spelled like the number, and so is a number among JSON texts. Bytes become text, in hexadecimal if
-    they are not UTF-8.
+    Keys meet as text, by `spelled_sql` or `rows.as_text`. A text of an untyped format such as CSV, which may write 1 as
+    1.0, is spelled like the number, and so is a number among JSON texts. Bytes become text, in hexadecimal if they are
+    not UTF-8.
     """
     value = plain(column, kind)
     if kind == "BLOB":
@@ -91,11 +84,11 @@ def element_type(kind: str) -> str:
 
 
 def spelled_sql(value: str, kind: str) -> str:
-    """Return SQL that converts a value, or the values of a list, to text.
+    """Return SQL that converts a value, or the values of a list, of the DuckDB type `kind` to text.
 
-    Equal values get the same text even if their types differ, such as 1 and 1.0, or a day and its midnight. Text
-    remains unchanged. NaN becomes null, and so do bytes that are not UTF-8. `kind`: DuckDB type of the value.
-    `rows.as_text` and `category.value_from_python` spell values alike.
+    Equal values of different types get the same text, such as 1 and 1.0, or a day and its midnight. Text remains
+    unchanged. NaN becomes null, and so do bytes that are not UTF-8. `rows.as_text` and `category.value_from_python`
+    spell values alike.
     """
     if kind.endswith("]"):
         entry = f"entry{kind.count('[')}"
@@ -119,17 +112,14 @@ def spelled_sql(value: str, kind: str) -> str:
 
 
 def boolean_sql(text: str) -> str:
-    """Return SQL that converts texts such as True and TRUE to `true`, the text of a boolean in DuckDB.
-
-    Texts that are not booleans remain unchanged.
-    """
+    """Return SQL that converts texts such as True and TRUE to `true`, as DuckDB writes booleans. Others stay."""
     return f"CASE WHEN lower(trim({text})) IN ('true', 'false') THEN lower(trim({text})) ELSE {text} END"
 
 
 def number(text: str) -> str:
-    """Return SQL that converts text to a number, or to null for words that mean a missing value.
+    """Return SQL that converts text to a number, null for words that mean a missing value, and infinity for others.
 
-    Words that are neither numbers nor missing values become infinity, which row checks reject.
+    Row checks reject infinity.
     """
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return (
@@ -139,16 +129,13 @@ def number(text: str) -> str:
 
 
 def is_missing_sql(text: str) -> str:
-    """Return SQL that is true for a missing value: null, blank text, or a word such as NA.
-
-    Keys have no such words (see `is_blank_sql`).
-    """
+    """Return SQL that is true for null, blank text, or a word such as NA, which keys may be (see `is_blank_sql`)."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
 
 
 def is_blank_sql(text: str) -> str:
-    """Return SQL that is true for null and for blank text, which alone are no keys. NA may be a key."""
+    """Return SQL that is true for null and for blank text, which alone are no keys."""
     return f"COALESCE(regexp_full_match({text}, '[\\s\\pZ]*'), true)"
 
 
@@ -190,7 +177,7 @@ def may_hold_others(cell: str, separator: str | None) -> str:
 def whole_number(value: str) -> str:
     """Return SQL that converts a value to an integer, to null if it is missing, or else to NO_INTEGER.
 
-    The values 2 and 2.0 become 2, and 2.5, 007 and x become NO_INTEGER.
+    2 and 2.0 become 2; 2.5, 007 and x become NO_INTEGER.
     """
     text = f"CAST({value} AS VARCHAR)"
     is_whole, other = WHOLE_NUMBER.format(value=text), f"CASE WHEN NOT {is_missing_sql(text)} THEN {NO_INTEGER} END"
@@ -203,10 +190,7 @@ def whole_numbers(column: str) -> str:
 
 
 def whole_numbers_or_texts(column: str) -> str:
-    """Return SQL that converts the elements of a list to JSON integers.
-
-    An element that is not an integer becomes a JSON text.
-    """
+    """Return SQL that converts the elements of a list to JSON integers, or else to JSON texts."""
     is_whole = WHOLE_NUMBER.format(value="entry")
     return (
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
@@ -241,8 +225,8 @@ def _of_clock(seconds: str, clock: str, *, zoned: bool) -> str:
 def seconds_sql(text: str, unit: str = "second", clock: str = ANY) -> str:
     """Return SQL that converts text to seconds, or to null if the text is not a number, a time or a duration.
 
-    A text may be a number of `unit`, a date, a date with a time, or a duration such as 47:30, which means 47 hours and
-    30 minutes. An offset from UTC may follow a date with a time. A date of another clock becomes OTHER_CLOCK.
+    A text is a number of `unit`, a date, a date with a time and maybe an offset from UTC, or a duration such as 47:30
+    (47 hours and 30 minutes). A date of another clock becomes OTHER_CLOCK.
     """
     local = _of_clock(f"epoch(TRY_CAST({text} AS TIMESTAMP))", clock, zoned=False)
     zoned = _of_clock(f"epoch(TRY_CAST({text} AS TIMESTAMPTZ))", clock, zoned=True)
@@ -269,10 +253,7 @@ def is_time_format(pattern: str) -> bool:
 
 
 def formatted_seconds_sql(text: str, pattern: str) -> str:
-    """Return SQL that parses text by a format of `strptime` and converts it to seconds.
-
-    Text that does not have the format becomes null.
-    """
+    """Return SQL that converts text in a format of `strptime` to seconds, and other text to null."""
     text = f"trim({text})"
     if (zone := NAMELESS_ZONE.fullmatch(pattern)) and zone[1]:
         text = f"regexp_replace({text}, '[Zz]$', '+0000')"  # DuckDB's %z is always a number
@@ -304,9 +285,7 @@ def epoch_sql(value: str, kind: str) -> str:
 
 
 def seconds_from_text(text: str, unit: str = "second", clock: str = ANY) -> float:
-    """Convert a text to seconds by the rules of `seconds_sql`.
-
-    Raises ValueError if `seconds_sql` would return null for the text.
+    """Convert a text to seconds by the rules of `seconds_sql`. Raises ValueError where it would return null.
 
     >>> seconds_from_text("1970-01-02T00:00:30Z"), seconds_from_text("47:30"), seconds_from_text("1 day")
     (86430.0, 171000.0, 86400.0)
@@ -334,10 +313,7 @@ def seconds_from_text(text: str, unit: str = "second", clock: str = ANY) -> floa
 
 
 def _seconds_of_date(moment: str, offset: str) -> float:
-    """Convert a date or a date with a time to seconds since 1970.
-
-    `offset`: offset from UTC as a text, which may be empty.
-    """
+    """`offset`: offset from UTC as a text, which may be empty."""
     year, month, day, *clock = (float(part) for part in re.findall(r"[0-9]+(?:[.][0-9]*)?", moment))
     hour, minute, second = (*clock, 0.0, 0.0, 0.0)[:3]
     start = datetime(int(year), int(month), int(day), int(hour), int(minute), tzinfo=UTC).timestamp()
@@ -354,10 +330,9 @@ def has_zone(pattern: str) -> bool:
 
 
 def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None, clock: str = ANY) -> str:
-    """Return SQL that converts a value to seconds.
+    """Return SQL that converts a value of the DuckDB type `kind` to seconds.
 
-    `kind`: DuckDB type of the value. `unit`: unit of the value if the value is a number. `pattern`: format of
-    `strptime` if the value is a text. If `pattern` is None, the text is read by the rules of `seconds_sql`. `clock`:
+    `unit`: unit of numbers. `pattern`: format of `strptime` for texts, None for the rules of `seconds_sql`. `clock`:
     ANY, ZONED or LOCAL; a time of another clock becomes OTHER_CLOCK.
     """
     if kind in TEXT_TYPES and pattern is None:
@@ -374,21 +349,17 @@ def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None
 
 
 class RowKey(NamedTuple):
-    """A column by which rows are split or counted, and the config key that names the column.
-
-    `kind`: TIME for a column of times, GROUP for a column of group names. `option`: config key that names the column.
-    """
+    """A column by which rows are split or counted. `kind`: TIME or GROUP. `option`: config key of the column."""
 
     kind: str
     option: str
     column: str
 
     def sql(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return a dict canonical column → SQL of the canonical column.
+        """Return dict canonical column → SQL: a time, or the name of a group and its hash; null if there is no such
+        column.
 
-        A key of the kind TIME has one canonical column. A key of the kind GROUP has two canonical columns: the name of
-        each group and a hash of the name. The SQL is null if the table does not have the column `column`. `types`: dict
-        column of the table → DuckDB type.
+        `types`: dict column of the table → DuckDB type.
         """
         kind = types.get(self.column)
         if self.kind == TIME:

@@ -1,7 +1,4 @@
-"""Infer the type of a column from its first cells.
-
-A column holds text, or lists of integers, numbers, strings, vectors or times.
-"""
+"""Infer the type of a column from its first cells: text, or lists of integers, numbers, strings, vectors or times."""
 
 from __future__ import annotations
 
@@ -41,11 +38,7 @@ def is_typed_text(value: Any) -> bool:
 def remember_last(
     function: Callable[[pa.ChunkedArray, str | None], Result],
 ) -> Callable[[pa.ChunkedArray, str | None], Result]:
-    """Cache the last result of a function whose first argument is a column.
-
-    Several field kinds inspect the same column one after the other, and the conversion of its cells to Python values is
-    slow.
-    """
+    """Cache the last result of a function of a column, which several field kinds inspect in turn and slowly."""
     last: list[tuple[weakref.ref[pa.ChunkedArray], str | None, Result]] = []
 
     @wraps(function)
@@ -98,10 +91,7 @@ def mean_words(cells: pa.ChunkedArray) -> float:
 
 
 def split_cell(text: str, separator: str | None) -> list[Any]:
-    """Split a text cell into the elements of its list.
-
-    The list of a text cell is written in brackets, such as `[1, 2]`, or with a separator between its elements.
-    """
+    """Split a text cell, written in brackets, such as `[1, 2]`, or with a separator, into the elements of its list."""
     if separator is None or text.startswith("["):
         try:
             parsed = json.loads(text)
@@ -125,11 +115,10 @@ def _element(part: str) -> str:
 def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
     """Return the most common element type of lists, and the number of values per token.
 
-    The element type is `integer` for codes, `string`, `number` or `vector`. Integers are measurements, and their type
-    is `number`, in three cases: one integer is negative, the integers of every list ascend like times, or more than a
-    tenth of the lists contain fractions. If measurements had the type `integer`, rows with fractions would be rejected.
-    If an integer is too large for 64 bits, or if a text cell spells one such as 007, +7 or 1_1, the element type is
-    `string`. Texts in lists of texts are strings, whatever they spell.
+    The type is `integer` for codes, `string`, `number` or `vector`. Integers are measurements, of the type `number`, if
+    one is negative, if those of every list ascend like times, or if more than a tenth of the lists contain fractions,
+    whose rows would be rejected. Integers beyond 64 bits or in text cells such as 007, +7 or 1_1 are `string`, and so
+    are texts in lists of texts.
     """
     return element_type_of(list_cells(cells, separator))
 
@@ -168,10 +157,7 @@ def _spelled(entry: Any) -> Any:
 
 @remember_last
 def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
-    """Return the cells as Python lists. Text cells are split into lists.
-
-    For a column of lists of times, the result is empty, because times in nanoseconds have no Python type.
-    """
+    """Return the cells as Python lists. Text cells are split. Lists of times, without a Python type, give []."""
     if is_list(cells.type):
         kind = cells.type.value_type
         if isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.json":
@@ -216,7 +202,7 @@ def holds_missing(cells: pa.ChunkedArray) -> bool:
 
 
 def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
-    """Return True if all elements of the lists are dates or times, or texts that look like dates or times."""
+    """Return True if all elements of the lists are, or look like, dates or times."""
     if is_list(cells.type):
         kind = cells.type.value_type
         if pa.types.is_temporal(kind):
@@ -229,7 +215,6 @@ def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
 
 
 def _never_fall(lists: list[list[Any]]) -> bool:
-    """Return True if the integers of every list never decrease, like the times of events."""
     try:
         return all(all(int(a) <= int(b) for a, b in itertools.pairwise(entries)) for entries in lists)
     except (TypeError, ValueError):
@@ -237,10 +222,9 @@ def _never_fall(lists: list[list[Any]]) -> bool:
 
 
 def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
-    """Return the rank and the name of the type of an element. A more general type has a higher rank.
+    """Return the rank (higher is more general) and the name of the type of an element.
 
-    By ascending rank, the element types are integer, number, string and vector. The function adds an integer to
-    `distinct`, and counts the width of a vector in `widths`.
+    An integer is added to `distinct`, and the width of a vector is counted in `widths`.
     """
     if isinstance(entry, (list, tuple)):
         widths[len(entry)] = widths.get(len(entry), 0) + 1
@@ -262,7 +246,6 @@ def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tup
 
 
 def _parsed(text: str) -> Any:
-    """Return the integer that a text spells, or the text if it is not an integer."""
     try:
         return int(text)
     except ValueError:

@@ -10,11 +10,10 @@ LARGEST = 2**31 - 3  # maximum number of ids in int32, without the ids of unknow
 
 
 class Option(NamedTuple):
-    """An option of a field kind. The value of the option may be null only if null is the default.
+    """An option of a field kind, null only if null is the default.
 
-    `default`: value of the option for fields that do not set the option. `is_allowed`: function that returns True if a
-    value is valid. `is_allowed` must accept a value of any type, because the value comes from a config or a stored
-    schema. `expected`: description of valid values in error messages.
+    `is_allowed`: function that returns True for a valid value, of values of any type, because a config or a stored
+    schema holds it. `expected`: description of valid values in errors.
     """
 
     default: Any

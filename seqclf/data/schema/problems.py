@@ -19,9 +19,8 @@ BY_SPACES = "\"data.list_separator=' '\""  # example for error messages, quoted 
 class Problem(NamedTuple):
     """The reason why a row is rejected.
 
-    `column`: name of the column with the problem. `reason`: text that follows the column's name in messages, such as
-    `is empty`. `token`: index of the invalid token among the S tokens of the record batch, or None if the problem is
-    not a single token.
+    `reason`: text that follows the name of `column` in messages, such as `is empty`. `token`: index of the invalid one
+    among the S tokens of the record batch, if it is one.
     """
 
     column: str
@@ -39,8 +38,8 @@ class Problems:
     def mark(self, rows: np.ndarray, column: str, reason: str | list[str], tokens: np.ndarray | None = None) -> None:
         """Mark rows as invalid. A row that already has a problem keeps its first problem.
 
-        `rows`: (K,) indices of rows. `column`: name of the column with the problem. `reason`: one reason for all rows,
-        or a list of K reasons. `tokens`: (K,) index of the invalid token of each row.
+        `rows`: (K,) indices of rows. `reason`: one for all rows, or a list of K. `tokens`: (K,) index of the invalid
+        token.
         """
         # A loop is fast enough, because few rows are invalid.
         for position, row in enumerate(rows.tolist()):
@@ -52,9 +51,7 @@ class Problems:
                 )
 
     def mark_tokens(self, tokens: np.ndarray, row_of_token: np.ndarray, column: str, reason: str) -> None:
-        """Mark each row that contains an invalid token as invalid.
-
-        The problem of a row refers to the first invalid token of the row.
+        """Mark each row that contains an invalid token, of which its problem names the first.
 
         `tokens`: (K,) ascending indices of invalid tokens. `row_of_token`: (S,) index of the row of each token.
         """
@@ -63,10 +60,7 @@ class Problems:
         self.mark(rows, column, reason, tokens[first])
 
     def refusals(self, batch: SourceRows) -> list[Refusal]:
-        """Return one `Refusal` per invalid row.
-
-        In an event table, a `Refusal` holds the row number of the invalid event.
-        """
+        """Return one `Refusal` per invalid row, with the row number of the invalid event in an event table."""
         refusals = []
         event_rows = batch.event_row_numbers
         events = None if event_rows is None else np.diff(np.append(_first_events(batch), len(event_rows)))
@@ -79,7 +73,6 @@ class Problems:
 
 
 def _first_events(batch: SourceRows) -> np.ndarray:
-    """Return the (N,) index of the first event of each sequence of an event table."""
     lists = next(column for column in batch.columns.columns if pa.types.is_list(column.type))
     return lists.offsets.to_numpy()[:-1]
 
@@ -103,8 +96,8 @@ def check_numbers(
 ) -> None:
     """Mark a row as invalid if a vector has a wrong width, or if a value is missing or not finite.
 
-    `elements`: (S,) numbers, or vectors of `field.width` numbers. `row_of_token`: (S,) index of the row of each token.
-    `may_miss`: True if missing values are allowed. `finite_as`: float type in which values must be finite.
+    `elements`: (S,) numbers, or vectors of `field.width`. `row_of_token`: (S,). `may_miss`: True if values may be
+    missing. `finite_as`: float type in which values must be finite.
     """
     token_of_value = None  # each value is a token of its own
     if is_list(elements.type):
@@ -137,10 +130,7 @@ def _check_widths(widths: np.ndarray, row_of_token: np.ndarray, field: Field, pr
 
 
 def _not_finite(elements: pa.Array, may_miss: bool, finite_as: type[np.floating]) -> np.ndarray:
-    """Return a mask of the values that are not finite. Nulls are never in the mask.
-
-    If `may_miss` is True, NaN is not in the mask either, because NaN stands for a missing value.
-    """
+    """Return a mask of values that are not finite, without nulls and, if `may_miss`, without NaN."""
     values = elements.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore", invalid="ignore"):
         bad = ~np.isfinite(values.astype(finite_as, copy=False))

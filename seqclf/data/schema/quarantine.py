@@ -10,10 +10,9 @@ from seqclf.errors import InputError
 
 
 class Quarantine:
-    """Collects rejected rows while sources are read.
+    """Collects rejected rows while sources are read. `max_bad_share`: maximum fraction of them in a source.
 
-    `on_bad_row`: `quarantine` and `drop` skip rejected rows. `error` stops the run at the first rejected row.
-    `max_bad_share`: maximum fraction of rejected rows in a source.
+    `on_bad_row`: `quarantine` and `drop` skip rejected rows, `error` stops the run at the first one.
     """
 
     def __init__(self, on_bad_row: str, max_bad_share: float):
@@ -32,10 +31,7 @@ class Quarantine:
         self.refusals += refusals
 
     def check_share(self, source: str, rows: int, refused: list[Refusal]) -> None:
-        """Raise InputError if too large a fraction of the rows of one source was rejected.
-
-        `rows`: number of all rows of the source. `refused`: rejected rows of the source.
-        """
+        """Raise InputError if too large a fraction of the `rows` of one source was rejected."""
         # The error quotes the first rejected row, because all rows are often rejected for the same reason.
         if refused and len(refused) > self.max_bad_share * rows:
             raise refused[0].error(
@@ -44,10 +40,7 @@ class Quarantine:
             )
 
     def write(self, path: Path) -> None:
-        """If `on_bad_row` is `quarantine`, write each rejected row to `path` as one line of JSON.
-
-        No file is written if no row was rejected.
-        """
+        """If `on_bad_row` is `quarantine`, write rejected rows, if there are any, to `path` as lines of JSON."""
         if self.refusals and self.on_bad_row == "quarantine":
             with path.open("w") as file:
                 for refusal in self.refusals:

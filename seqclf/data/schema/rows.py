@@ -19,10 +19,9 @@ NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # placeholders for a mi
 class Refusal(NamedTuple):
     """A row that is rejected, and the reason.
 
-    `row`: row number within `file`, counted from 1. Row numbers do not count the header and malformed lines. `row` is
-    None for a malformed line and for a file that is rejected as a whole. `column`: name of the column with the problem.
-    `reason`: text that follows the column's name in messages, such as `is empty`. `line`: line number of a malformed
-    line. `events`: number of rows of an event table that are rejected together with their sequence.
+    `row`: row number within `file` from 1, without the header and malformed lines; None for a malformed line or a whole
+    file. `reason`: text that follows the name of `column` in messages, such as `is empty`. `line`: line number of a
+    malformed line. `events`: rows of an event table that are rejected with their sequence.
     """
 
     file: str
@@ -42,17 +41,15 @@ class Refusal(NamedTuple):
         return f"{self.where}: {self.column} {self.reason}"
 
     def error(self, note: str = "") -> InputError:
-        """Return the error that stops a command at this row. `note`: text that is added after the reason."""
+        """Return the error that stops a command at this row. `note` follows the reason."""
         return InputError(self.where, f"{self.column} {self.reason}{note}")
 
 
 class SourceRows(NamedTuple):
     """N consecutive sequences of a source, as canonical columns.
 
-    `file`: file of all N sequences. `file` is ignored if `files` is set. `files`: (N,) file of each sequence, or None
-    if all sequences are in `file`. `row_numbers`: (N,) row number of each sequence in its file, from 1. In an event
-    table, `row_numbers` holds the row number of the first event of each sequence. `columns`: the sequences as canonical
-    columns. `event_row_numbers`: (S,) row number of each token in an event table, None for other tables.
+    `file`: file of all N sequences, unless `files`, (N,), is set. `row_numbers`: (N,) row number in the file, from 1,
+    in an event table of the first event. `event_row_numbers`: (S,) row number of each token of an event table.
     """
 
     file: str
@@ -63,10 +60,7 @@ class SourceRows(NamedTuple):
 
     @property
     def file_rows(self) -> int:
-        """Return the number of rows that the sequences have in their files.
-
-        In an event table, return the number of events.
-        """
+        """Return the number of rows, or events, that the sequences have in their files."""
         return len(self.row_numbers if self.event_row_numbers is None else self.event_row_numbers)
 
     def file_of(self, row: int) -> str:
@@ -95,11 +89,7 @@ def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.
 
 
 def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_files: bool) -> Iterator[SourceRows]:
-    """Number the rows of each file from 1.
-
-    `file`: name of the file of the first rows. `several_files`: True if the rows come from several files. With several
-    files, the column FILE holds the file of each row.
-    """
+    """Number the rows of each file from 1. `file`: that of the first rows. `several_files`: True to read FILE."""
     next_row = 1
     for record_batch in record_batches:
         if not several_files:
@@ -142,9 +132,7 @@ def as_text(ids: pa.Array) -> pa.Array:
 
 
 def ids_or_null(ids: pa.Array) -> pa.Array:
-    """Replace an id by null if it identifies nothing, such as blank text or unknown.
-
-    Without this replacement, all rows with the same placeholder would share one id.
+    """Replace an id by null if it identifies nothing, such as blank text or unknown, which rows would share.
 
     >>> ids_or_null(pa.array(["a", " ", "NA", "unknown"])).to_pylist()
     ['a', None, 'NA', None]
@@ -158,7 +146,7 @@ def _without_words(texts: pa.Array, words: Sequence[str]) -> pa.Array:
 
 
 def _key_or_null(column: pa.Array) -> pa.Array:
-    """Return the values of a key column, with null in place of NaN and blank text."""
+    """Return a key column with null in place of NaN and blank text."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_floating(column.type):
@@ -167,7 +155,7 @@ def _key_or_null(column: pa.Array) -> pa.Array:
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:
-    """Join the texts of several key columns to one id. The joined id is null if the value of a key column is missing.
+    """Join the texts of several key columns to one id, null if one value is missing.
 
     Separators within a text are escaped, so that different keys always have different ids.
 

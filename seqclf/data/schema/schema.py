@@ -25,15 +25,12 @@ RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 
 @dataclass(frozen=True)
 class Field:
-    """A field, which gives every token one value.
+    """A field, which gives every token one value, read from columns of a file.
 
-    A field is read from columns of a file and has options for its encoder.
-
-    `kind`: name of the field kind, which selects the encoder class (see `encoding.registry`). `columns`: the column of
-    the field, or several columns, such as one column per channel. `values`: `integer`, `boolean` or `text`, the type of
-    the values of a category or set field. `width`: number of channels that a number field has in the file. `separator`:
-    text between the elements of a list in a text cell. `options`: dict name → value of each option that the config
-    sets. `static`: True for a field that gives each sequence one value, and not each token.
+    `kind`: name of the field kind (see `encoding.registry`). `columns`: its column, or several, such as one per
+    channel. `values`: `integer`, `boolean` or `text`, the type of a category or set. `width`: channels of a number
+    field in the file. `separator`: text between the elements of a list in a text cell. `options`: dict name → value
+    that the config sets. `static`: True for one value per sequence.
 
     >>> Field("amount", "number", ("amount", "fee"), width=2, options={"log": True}).column
     'amount, fee'
@@ -55,7 +52,7 @@ class Field:
 
     @property
     def column(self) -> str:
-        """Return the names of the field's columns as one text. Errors contain this text."""
+        """Return the names of the field's columns as one text for errors."""
         return ", ".join(self.columns)
 
 
@@ -89,9 +86,8 @@ def label_type(column_type: str) -> str:
 
 
 def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
-    """Convert the names of classes to labels of the type `label_type`.
-
-    Raises InputError if the name of a class is not a value of this type.
+    """Convert the names of classes to labels of the type `label_type`. Raises InputError for one that has no such
+    value.
 
     >>> typed_labels(["false", "true"], "boolean").to_pylist(), typed_labels(["2", "10"], "integer").to_pylist()
     ([False, True], [2, 10])
@@ -103,10 +99,9 @@ def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
 
 
 def label_codes(labels: pa.Array, classes: Sequence[str]) -> np.ndarray:
-    """Return the (N,) int64 index of each label in `classes`, or -1 if the label is not a class.
+    """Return the (N,) int64 index of each label, a text, in `classes`, or -1 if it is no class.
 
-    `labels` are texts. Upper and lower case are not distinguished for booleans, because Parquet has true where a CSV
-    file of pandas has True.
+    The case of booleans is ignored, because Parquet has true where a CSV file of pandas has True.
 
     >>> label_codes(pa.array(["True", "false", "maybe"]), ["false", "true"]).tolist()
     [1, 0, -1]
@@ -127,16 +122,13 @@ AS_TEXT = "text"
 class Schema:
     """The schema of a file: its fields, and the columns with other roles, such as the label.
 
-    `fields`: fields of the file, each of which gives every token one value. `label`: column of the labels. `id`: column
-    of the ids. `max_length`: maximum number of tokens of a sequence. `truncate`: `error`, `keep_first` or `keep_last`
-    (see `Truncation`). `ignored`: columns that are not used. `label_type`: type of the label column and of predictions
-    (see `typed_labels`).
+    `max_length`: maximum number of tokens of a sequence. `truncate`: `error`, `keep_first` or `keep_last` (see
+    `Truncation`). `ignored`: columns that are not used. `label_type`: type of labels and predictions (see
+    `typed_labels`).
 
-    If `group_by` is set, the file is an event table: a row is a token, and all rows of a group form a sequence.
-    `group_by`: columns that identify the group. `order_by`: columns by which the rows of a group are sorted. Rows of a
-    group with equal values in `order_by` keep their order in the file. `order_format`: format of `strptime` for texts
-    in the columns `order_by`. `order_format` is `AS_TEXT` to sort texts alphabetically, and None for numbers and ISO
-    times.
+    With `group_by`, the columns that identify a group, the file is an event table: a row is a token, and the rows of a
+    group form a sequence, sorted by the columns `order_by` and then by their place in the file. `order_format`: format
+    of `strptime` for texts in `order_by`, `AS_TEXT` to sort them as texts, None for numbers and ISO times.
     """
 
     fields: tuple[Field, ...]
@@ -173,12 +165,9 @@ class Schema:
 
 
 def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
-    """Raise InputError if a required column is missing.
+    """Raise InputError if a required column is missing, and suggest the one with the most similar name.
 
-    The error suggests the column whose name is most similar to the missing column.
-
-    `required`: pairs (config key, column) of the required columns. `available`: columns of the file. `where`: name of
-    the file in error messages.
+    `required`: pairs (config key, column). `available`: columns of the file. `where`: name of the file in errors.
     """
     names = list(available)
     for key, column in required:
@@ -195,7 +184,7 @@ def refuse_nul(names: Iterable[str], where: str) -> None:
 
 
 def check_names(names: Sequence[str], where: str) -> None:
-    """Raise InputError if two columns have the same name, because DuckDB would silently rename one of the columns."""
+    """Raise InputError if two columns have the same name, one of which DuckDB would rename in silence."""
     refuse_nul(names, where)
     seen: dict[str, str] = {}
     for name in names:

@@ -18,10 +18,8 @@ ORIGINAL_LENGTH = "length before truncation"  # column name; field names contain
 class Truncation(NamedTuple):
     """A limit of `max_length` tokens per sequence, and the side of longer sequences that is kept.
 
-    If `side` is `keep_first` or `keep_last`, sequences with more than `max_length` tokens are truncated. Lists are
-    truncated before anything is computed from their tokens, in training and in prediction. Vocabularies, scales,
-    replacements of missing values, time gaps and duplicate keys depend only on the kept tokens. A model therefore gets
-    the same input for a long sequence as for the truncated sequence.
+    With the side `keep_first` or `keep_last`, lists are truncated before anything is computed from their tokens, in
+    training and in prediction, so a model gets the same input for a long sequence as for the truncated one.
 
     >>> Truncation(3, "keep_last").cut_words(["a", "b", "c", "d"])
     ['b', 'c', 'd']
@@ -35,16 +33,14 @@ class Truncation(NamedTuple):
 
     @property
     def cuts(self) -> bool:
-        """Return True if sequences longer than `max_length` are truncated.
-
-        Return False if sequences of any length are allowed, or if too long sequences are rejected.
-        """
+        """Return True if sequences longer than `max_length` are truncated."""
         return self.max_length is not None and self.side != "error"
 
     def cut_lists(self, record_batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
-        """Truncate the list columns in `names`, and add a column ORIGINAL_LENGTH with the lengths before truncation.
+        """Truncate the lists in the columns `names`, and add a column ORIGINAL_LENGTH with the lengths before
+        truncation.
 
-        In each row, all lists must have the same length, and no list may be null.
+        The lists of a row must have the same length, and none may be null.
         """
         names = {name for name in names if pa.types.is_list(record_batch.column(name).type)}
         if not self.cuts or not names:
@@ -59,11 +55,7 @@ class Truncation(NamedTuple):
         return pa.record_batch({**columns, ORIGINAL_LENGTH: pa.array(lengths, pa.int32())})
 
     def cut_tokens(self, lengths: np.ndarray, fields: dict[str, np.ndarray]) -> Ragged:
-        """Truncate encoded sequences.
-
-        `lengths`: (N,) int64 number of tokens of each sequence. `fields`: dict array name → (S,) or (S, D) tokens of
-        all sequences, one sequence after the other.
-        """
+        """Truncate encoded sequences. `lengths`: (N,) int64. `fields`: dict array name → (S,) or (S, D) tokens."""
         if not self.cuts or lengths.max(initial=0) <= (self.max_length or 0):
             return Ragged(list_offsets(lengths), fields)
         # Indexing copies all tokens, so it is avoided above if no sequence is too long.
@@ -77,7 +69,7 @@ class Truncation(NamedTuple):
         return words[: self.max_length] if self.side == "keep_first" else words[-(self.max_length or 0) :]
 
     def _kept_tokens(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the (N + 1,) offsets of the truncated sequences, and the indices of kept tokens among all tokens."""
+        """Return the (N + 1,) offsets of the truncated sequences, and the indices of kept tokens."""
         assert self.max_length is not None
         starts = np.cumsum(lengths) - lengths
         kept_lengths = np.minimum(lengths, self.max_length)

@@ -18,12 +18,11 @@ def assign_groups(
 ) -> np.ndarray:
     """Assign each group of rows to a split, and return the split of each row as (N,) int64 positions in `shares`.
 
-    The result depends only on the seed and the (key, label) pairs of the rows. The order of the rows does not matter.
-    If there are enough groups, every split with a fraction above 0 gets at least one group.
+    The result depends only on the seed and the (key, label) pairs, not on their order. If there are enough groups,
+    every split with a fraction above 0 gets one.
 
-    `labels`: (N,) class codes from 0. `keys`: (N,) int64 or uint64; rows with equal keys go to the same split.
-    `shares`: (K,) fractions of the rows, one for each split, with sum 1. `cover_first`: True if split 0 (train) must
-    get at least one group with each class.
+    `labels`: (N,) class codes from 0. `keys`: (N,) int64 or uint64 of the groups. `shares`: (K,) fractions of the rows,
+    with sum 1. `cover_first`: True if split 0 (train) must get a group with each class.
     """
     if len(labels) == 0:
         return np.empty(0, np.int64)
@@ -44,10 +43,7 @@ def assign_groups(
 
 
 def _blocks(level: np.ndarray, signature: np.ndarray, tie_break: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort the G groups into blocks, and return the sorted group numbers and the position at which each block starts.
-
-    All groups of a block have the same signature.
-    """
+    """Return the sorted group numbers, and the start of each block of groups with the same signature."""
     order = np.lexsort((tie_break, signature, level))
     starts = _changes(signature[order])
     sizes = np.diff(np.append(starts, len(order)))
@@ -61,16 +57,12 @@ def _blocks(level: np.ndarray, signature: np.ndarray, tie_break: np.ndarray) -> 
 
 
 def _changes(values: np.ndarray) -> np.ndarray:
-    """Return the positions of the values that differ from the value before them. Position 0 is always included."""
+    """Return the positions of the values that differ from the value before them, and 0."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
 class _Groups:
-    """Class counts of G groups in sparse form. The entries are sorted by group, then by class.
-
-    The slice `starts[g]:starts[g + 1]` of `classes` holds the classes of group g. The slice `starts[g]:starts[g + 1]`
-    of `counts` holds the number of rows of each class in group g.
-    """
+    """Class counts of G groups in sparse form: those of group g are at `starts[g]:starts[g + 1]` of both arrays."""
 
     def __init__(self, labels: np.ndarray, group_of_row: np.ndarray, group_count: int):
         self.class_rows = np.bincount(labels)
@@ -80,26 +72,21 @@ class _Groups:
         self.rows = len(labels)
 
     def weights(self) -> np.ndarray:
-        """Return the (G,) squared sizes of the groups, in the unit of the assignment error."""
+        """Squared sizes, in the unit of the assignment error."""
         by_class = np.add.reduceat(self.counts**2 / self.class_rows[self.classes], self.starts[:-1])
         return by_class + SIZE_WEIGHT / self.rows * np.add.reduceat(self.counts, self.starts[:-1]) ** 2
 
     def signatures(self) -> np.ndarray:
-        """Return one (G,) uint64 hash of the class counts for each group.
-
-        Groups with equal class counts have equal hashes.
-        """
+        """Groups with equal class counts have equal hashes."""
         entries = mix(mix(self.classes.astype(np.uint64)) + self.counts.astype(np.uint64))
         return np.add.reduceat(entries, self.starts[:-1])
 
 
 class _Assigner:
-    """Greedy assignment of blocks of equal groups to K splits.
+    """Greedy assignment of blocks of equal groups to K splits, large groups first.
 
-    A split lacks rows if it holds fewer of the rows assigned so far than its fraction in `shares` requires. The target
-    of each split grows with the number of assigned rows. Large groups are assigned first. Large groups and small groups
-    are therefore both divided in proportion to `shares`. The counts are stored in plain lists, because NumPy is slower
-    than lists for so few numbers.
+    The target of a split, its fraction of the rows assigned so far, grows, so that large and small groups are both
+    divided in proportion. Counts are plain lists, because NumPy is slower for so few numbers.
     """
 
     def __init__(self, groups: _Groups, shares: np.ndarray, cover_first: bool, group_count: int):
@@ -120,10 +107,7 @@ class _Assigner:
         self.left = group_count
 
     def assign_blocks(self, firsts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return the (blocks, K) int64 number of groups that each split gets from each block.
-
-        Block i has `sizes[i]` groups, which all have the class counts of group `firsts[i]`.
-        """
+        """Return the (blocks, K) groups that each split gets of block i: `sizes[i]` groups like group `firsts[i]`."""
         classes, counts = self.groups.classes.tolist(), self.groups.counts.tolist()
         starts, stops = self.groups.starts[firsts].tolist(), self.groups.starts[firsts + 1].tolist()
         result = np.empty((len(sizes), len(self.shares)), np.int64)
@@ -133,10 +117,7 @@ class _Assigner:
         return result
 
     def _assign_block(self, entries: list[tuple[int, int]], size: int) -> list[int]:
-        """Assign the `size` groups of one block, and return the number of groups that each split gets.
-
-        `entries`: list of (class, number of rows) pairs; each group of the block has these class counts.
-        """
+        """`entries`: (class, number of rows) pairs of each group of the block."""
         # If split 0 does not hold a class yet, it must get the last group with this class.
         must_cover = False
         for label, count in entries:
@@ -163,11 +144,7 @@ class _Assigner:
         return numbers
 
     def _lacking(self, entries: list[tuple[int, int]], group_rows: int) -> tuple[list[float], float]:
-        """Return the weighted number of rows that each split lacks, and the unit of this number.
-
-        The number is summed over the rows of the classes in `entries` and the rows of all classes together. If a split
-        gets one more group of the block, the weighted rows that it lacks decrease by the unit.
-        """
+        """Return the weighted rows that each split lacks, of the classes and in all, less the unit for each group."""
         target, held = 0.0, [0.0] * len(self.shares)
         unit = 0.0
         for label, count in entries:
@@ -185,11 +162,7 @@ class _Assigner:
 def _groups_per_split(
     lacking: list[float], unit: float, size: int, forced: list[int], shares: list[float]
 ) -> list[int]:
-    """Divide `size` equal groups among the splits, and return the number of groups that each split gets.
-
-    The result is the same as if each group in turn went to the split that lacks most rows. `unit`: decrease of the rows
-    that a split lacks, for each group that the split gets. Each split in `forced` gets at least one group.
-    """
+    """Divide `size` equal groups as if each in turn went to the split that lacks most; `forced` splits get one."""
     numbers = [0] * len(lacking)
     for split in forced[:size]:
         numbers[split] = 1
@@ -234,14 +207,12 @@ def assign(
 ) -> np.ndarray:
     """Assign rows to splits, and return the split of each row as (N,) int64 positions in `shares`.
 
-    `labels`: (N,) class codes. Each split gets about the same class proportions. `shares`: dict split → fraction of the
-    rows, with sum 1. `keys`: (N,) group keys. All rows of a group go to the same split. If `by` is `time`, `keys` holds
-    times instead, and the earliest rows go to the first split. If rows are independent, `keys` is None. `fold`: (number
-    of the chosen fold, number of folds), or None without folds. The rows of the chosen fold go to the last split, and
-    the remaining rows are divided among the other splits.
+    `labels`: (N,) class codes, in about the same proportions in each split. `shares`: dict split → fraction of the
+    rows, with sum 1. `keys`: (N,) groups that stay together, or, if `by` is `time`, times, of which the earliest go to
+    the first split; None if rows are independent. `fold`: (number of the chosen fold, number of folds) or None; its
+    rows go to the last split.
 
-    If `keys` are given, the result does not depend on the order of the rows. Without `keys`, the split of a row depends
-    on the position of the row.
+    With `keys`, the result does not depend on the order of the rows. Without, a row's split depends on its position.
 
     >>> labels = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     >>> splits = assign(labels, {"train": 0.75, "validation": 0.25}, "random", None, seed=0)
@@ -266,10 +237,9 @@ def assign(
 
 
 def fill_missing_keys(keys: np.ndarray, contents: np.ndarray) -> np.ndarray:
-    """Give a unique key to each row that has no group. The keys do not depend on the order of the rows.
+    """Give a unique key to each row that has no group, whatever the order of the rows.
 
-    `keys`: (N,) int64, with NO_KEY for each row without a group. `contents`: (N,) uint64 keys of the sequences; equal
-    sequences have equal keys.
+    `keys`: (N,) int64, with NO_KEY for each row without a group. `contents`: (N,) uint64 keys of the sequences.
     """
     missing = np.flatnonzero(keys == NO_KEY)
     distinct, sequence = np.unique(contents[missing], return_inverse=True)
@@ -290,10 +260,7 @@ def check_filled(
     keys: np.ndarray | None,
     folds: int | None,
 ) -> None:
-    """Raise InputError if a split with a fraction above 0 has no rows.
-
-    `splits`: (N,) split of each row, as returned by `assign`.
-    """
+    """Raise InputError if a split with a fraction above 0 has no rows. `splits`: what `assign` returned."""
     units = len(splits) if keys is None else len(np.unique(keys))
     unit = "rows" if keys is None else "different sequences" if by == "distinct" else f"different values of {column}"
     available = f"there are only {units} {unit}"
@@ -307,21 +274,14 @@ def check_filled(
 
 
 def _stratified(labels: np.ndarray, shares: list[float], keys: np.ndarray | None, seed: list[int]) -> np.ndarray:
-    """Divide rows among splits so that each split gets about the same class proportions.
-
-    The first split gets at least one row of each class, if possible. Rows with equal keys go to the same split.
-    """
+    """The first split gets at least one row of each class, if possible. Rows with equal keys go to the same split."""
     if keys is None:
         return _stratified_rows(labels, shares, seed[0])
     return assign_groups(labels, keys, np.array(shares), seed, cover_first=True)
 
 
 def _folds(labels: np.ndarray, count: int, keys: np.ndarray | None, seed: int) -> np.ndarray:
-    """Divide rows into folds of equal size, and return the (N,) int64 fold of each row.
-
-    Without `keys`, the sizes of two folds differ by at most 1 row. The numbers of rows of one class also differ by at
-    most 1 between two folds.
-    """
+    """Return the (N,) int64 fold of each row. Without `keys`, folds and classes in them differ by at most one row."""
     if keys is not None:
         return assign_groups(labels, keys, np.full(count, 1 / count), [seed], cover_first=False)
     folds = np.empty(len(labels), np.int64)
@@ -330,11 +290,7 @@ def _folds(labels: np.ndarray, count: int, keys: np.ndarray | None, seed: int) -
 
 
 def _split_by_time(times: np.ndarray, shares: list[float]) -> np.ndarray:
-    """Divide rows by time, so that each split gets about its fraction of the rows.
-
-    Rows with equal times go to the same split. Each split with a fraction above 0 gets the rows of at least one
-    distinct time.
-    """
+    """Rows with equal times go to the same split. Each split with a fraction above 0 gets at least one time."""
     distinct, inverse, counts = np.unique(times, return_inverse=True, return_counts=True)
     ends = np.append(0, np.cumsum(counts))  # number of rows before each distinct time, and of all rows
     last = len(distinct)
@@ -350,12 +306,10 @@ def _split_by_time(times: np.ndarray, shares: list[float]) -> np.ndarray:
 
 
 def _stratified_rows(labels: np.ndarray, shares: list[float], seed: int) -> np.ndarray:
-    """Shuffle the rows of each class, and divide them among the splits by the fractions.
+    """Divide the shuffled rows of each class by the fractions, its first row to the first split.
 
-    The first row of each class goes to the first split. The fraction of a class is rarely a whole number of rows, so it
-    must be rounded. Each class has a rounding offset of its own, which is a multiple of the golden ratio modulo 1. The
-    rounding offsets are spread evenly over [0, 1). Every split therefore gets rows even if the data has many classes of
-    two rows.
+    Rounding offsets of the classes are multiples of the golden ratio modulo 1, which are spread evenly over [0, 1), so
+    every split gets rows even if the data has many classes of two rows.
     """
     order = _shuffled_by_class(labels, seed)
     counts = np.bincount(labels)
@@ -369,6 +323,6 @@ def _stratified_rows(labels: np.ndarray, shares: list[float], seed: int) -> np.n
 
 
 def _shuffled_by_class(labels: np.ndarray, seed: int) -> np.ndarray:
-    """Return the (N,) positions of the rows, sorted by class. The rows of one class are in random order."""
+    """Return the (N,) positions of the rows, sorted by class, in random order within a class."""
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     return shuffled[np.argsort(labels[shuffled], kind="stable")]

@@ -13,11 +13,7 @@ ALL_FOLDS = "all"
 
 
 class SplitOptions(Options):
-    """Options of the config block `data.split`.
-
-    The options divide the rows of the training source among the splits without a file. The file conf/data/files.yaml
-    explains each option.
-    """
+    """Options of `data.split`, which divide the training source among splits without a file."""
 
     by: Literal["random", "distinct", "group", "time", "fold"]
     column: Text | None
@@ -29,18 +25,12 @@ class SplitOptions(Options):
     on_leak: Literal["warn", "error", "drop", "drop_earlier"]
 
     def shares(self, splits_with_file: set[str]) -> dict[str, float]:
-        """Return dict split → fraction of the rows of the training source, for validation and test.
-
-        A split that has a file of its own is not in the dict.
-        """
+        """Return dict split → fraction of the training source, for validation and test without a file of their own."""
         shares = {"validation": self.validation, "test": self.test}
         return {name: share for name, share in shares.items() if name not in splits_with_file}
 
     def check(self, group: str | None, splits_with_file: set[str]) -> None:
-        """Raise InputError if the options contradict each other.
-
-        The options are also compared with `data.group` and with the names of the splits that have a file.
-        """
+        """Raise InputError if the options contradict each other, `data.group` or the splits that have a file."""
         shares = self.shares(splits_with_file)
         if self.by == "time" and self.column is None:
             raise InputError("data.split.by=time", "needs data.split.column=COLUMN")

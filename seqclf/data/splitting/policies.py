@@ -1,9 +1,8 @@
 """Split policy, which applies the options of `data.split` to the rows that passed the checks.
 
-Rows of the training source are divided among train, validation and test. Rows of a validation or test file stay in the
-validation or test split. After the assignment, the policy counts the rows that leak: the same sequence, id or group is
-also in another split, or the times of two splits overlap. Depending on `on_leak`, rows that leak are kept, are dropped
-or raise an error.
+Rows of the training source are divided, those of a validation or test file stay in their split. Then the policy counts
+the rows that leak: a sequence, id or group is in two splits, or times overlap. `on_leak` keeps them, drops them or
+stops.
 """
 
 from __future__ import annotations
@@ -34,12 +33,11 @@ DROPPED = -1  # marks a dropped row; any other row has the position of its split
 class SplitInputs:
     """Properties of N rows of one source, by which the rows are assigned to splits and leaks are found.
 
-    `labels`: (N,) labels as text. `ids`: (N,) ids as text, null for a row without an id. `ids` is None if the source
-    has no ids. `ids_count_rows`: True if each id is just a row number. `content_keys`: (N,) uint64 keys of the
-    sequences; equal sequences have equal keys. `times`: (N,) values of `data.split.column`, NaN for missing values. In
-    an event table, the time of a sequence is the time of its first event. `time_ends`: (N,) latest time in each
-    sequence of an event table. `groups`: (N,) int64 hashes of the values of `data.group`, NO_KEY for missing values.
-    `times` is None unless rows are split by time, and `groups` is None if `data.group` is not set.
+    `labels`: (N,) as text. `ids`: (N,) as text, null for a row without an id, or None. `ids_count_rows`: True if each
+    id is just a row number. `content_keys`: (N,) uint64, equal for equal sequences. `times`: (N,) values of
+    `data.split.column`, in an event table of the first event, NaN if missing; None unless rows are split by time.
+    `time_ends`: (N,) latest time of a sequence of an event table. `groups`: (N,) int64 hashes of `data.group`, NO_KEY
+    if missing, or None.
     """
 
     labels: pa.ChunkedArray
@@ -55,10 +53,9 @@ class SplitInputs:
 
 
 class LeakCheck(NamedTuple):
-    """Result of `SplitPolicy.check_leaks`.
+    """Result of `SplitPolicy.check_leaks`. `report`: counts of the rows that leak between splits.
 
-    `report`: counts of the rows that leak between splits. `splits`: dict source → (N,) position of each row's split in
-    SPLITS, or DROPPED for a dropped row.
+    `splits`: dict source → (N,) position of each row's split in SPLITS, or DROPPED for a dropped row.
     """
 
     report: LeakReport
@@ -67,11 +64,10 @@ class LeakCheck(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitPolicy:
-    """Validated options of `data.split`, together with `data.group`.
+    """Validated options of `data.split`, together with `data.group`. `column`: name of the time column.
 
-    `column`: name of the time column. `group`: name of the group column. `shares`: dict split → fraction of the rows of
-    the training source, for validation and test. A split that has a file of its own is not in `shares`. `fold`: (number
-    of the chosen fold, number of folds) if `by` is `fold`, otherwise None.
+    `shares`: dict split → fraction of the training source, for validation and test without a file of their own. `fold`:
+    (number of the chosen fold, number of folds) if `by` is `fold`, otherwise None.
 
     >>> policy = SplitPolicy("random", None, None, {"validation": 0.25, "test": 0.25}, 0, fold=None, on_leak="warn")
     >>> rows = SplitInputs(pa.chunked_array([["a", "b"] * 4]), None, np.arange(8, dtype=np.uint64))
@@ -110,8 +106,7 @@ class SplitPolicy:
     def assign(self, rows: SplitInputs, source: str) -> np.ndarray:
         """Assign the rows of the training source, and return the (N,) position of each row's split in SPLITS.
 
-        `source`: name of the training source, used in error messages. Raises InputError if a time is missing, or if a
-        split with a fraction above 0 gets no rows.
+        Raises InputError if a time is missing, or if a split with a fraction above 0 gets no rows.
         """
         keys = self._keys(rows, source)
         shares = self._fractions()
@@ -129,8 +124,8 @@ class SplitPolicy:
     def groups(self, rows: SplitInputs) -> np.ndarray | None:
         """Return the (N,) int64 group number of each row, or None if rows are independent.
 
-        Rows with the same value of `data.group` have the same number. Without `data.group` and with `by` = `distinct`,
-        equal sequences have the same number. A row without a value of `data.group` gets a unique number.
+        Groups are those of `data.group`, with a unique number for a row without one, or with `by` = `distinct` those of
+        equal sequences.
         """
         if rows.groups is not None:
             return assignment.fill_missing_keys(rows.groups, rows.content_keys)
@@ -141,8 +136,8 @@ class SplitPolicy:
     ) -> LeakCheck:
         """Count the rows that leak between splits, then warn, raise an error or drop rows as `on_leak` says.
 
-        `splits`: dict source → (N,) position of each row's split in SPLITS. Raises InputError if `on_leak` is `error`
-        and rows leak, or if a split has no rows after leaking rows are dropped.
+        `splits`: dict source → (N,) position in SPLITS. Raises InputError if `on_leak` is `error` and rows leak, or if
+        a split has no rows after leaking rows are dropped.
         """
         rows = list(sources.values())
         joined = np.concatenate(list(splits.values()))
@@ -173,10 +168,7 @@ class SplitPolicy:
         return LeakCheck(replace(report, dropped=dropped), dict(zip(splits, parts, strict=True)))
 
     def _keys(self, rows: SplitInputs, source: str) -> np.ndarray | None:
-        """Return the (N,) keys for `assignment.assign`: the content keys, the times or the groups of the rows.
-
-        Return None if rows are independent.
-        """
+        """Return the (N,) content keys, times or groups for `assignment.assign`, or None if rows are independent."""
         if self.by == "random":
             return None
         if self.by == "distinct":
@@ -193,7 +185,7 @@ class SplitPolicy:
         return rows.times
 
     def _fractions(self) -> dict[str, float]:
-        """Return dict split → fraction of the rows of the training source. The fractions sum to 1."""
+        """Return dict split → fraction of the training source, with sum 1."""
         # With folds, the test split is one fold, and validation gets its fraction of the rows in the other folds.
         held_out = {name: float(self.shares.get(name, 0.0)) for name in SPLITS[1:]}
         if self.fold is not None:
@@ -203,19 +195,15 @@ class SplitPolicy:
 
 
 def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
-    """Concatenate the values of all sources. Return None if no source has values.
-
-    Either every source must have values, or none of them.
-    """
+    """Either every source must have values, or none of them."""
     present = [values for values in parts if values is not None]
     return np.concatenate(present) if present else None
 
 
 def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
-    """Return the (N,) id code of each row of all sources, -1 for a row without an id.
+    """Return the (N,) id code of each row of all sources, -1 for none, or None without usable ids.
 
-    Return None if no source has usable ids. Ids that are just row numbers are not usable, because the number 1 in two
-    files does not stand for the same sequence.
+    Row numbers are not usable: the number 1 in two files does not stand for the same sequence.
     """
     if all(rows.ids is None or rows.ids_count_rows for rows in sources):
         return None
@@ -227,7 +215,6 @@ def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
 
 
 def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) -> None:
-    """Raise InputError if a split has no rows left after rows are dropped."""
     other = "an earlier" if on_leak == "drop" else "a later"
     for split, name in enumerate(SPLITS):
         if (before == split).any() and not (remaining == split).any():
@@ -239,19 +226,13 @@ def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) 
 
 
 def codes_by_appearance(texts: pa.ChunkedArray) -> np.ndarray:
-    """Return the (N,) int64 code of each text. Codes are numbered from 1 in the order in which texts first appear.
-
-    A null text has the code 0.
-    """
+    """Return the (N,) int64 code of each text from 1, in the order in which texts first appear, and 0 for null."""
     encoded = texts.combine_chunks().dictionary_encode()
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
 
 
 def codes_by_rank(texts: pa.ChunkedArray) -> np.ndarray:
-    """Return the (N,) int64 rank of each text among the distinct texts in sorted order.
-
-    The order of the rows does not change the ranks.
-    """
+    """Return the (N,) int64 rank of each text among the distinct texts, whatever the order of the rows."""
     encoded = texts.combine_chunks().dictionary_encode()
     rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
     return rank[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -279,10 +260,7 @@ def codes_by_rank(texts: pa.ChunkedArray) -> np.ndarray:
 
 
 def sequence_keys(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> np.ndarray:
-    """Return the (N,) uint64 key of each staged row. Rows with equal tokens have equal keys.
-
-    Rows with different tokens rarely have equal keys (see `hashing`). The key of a row does not depend on other rows.
-    """
+    """Return the (N,) uint64 keys of staged rows: equal for equal tokens, rarely for others (see `hashing`)."""
     token_keys = [encoder.token_keys(staged.column(name)) for name, encoder in tokens_of(encoders).items()]
     column = staged.column(next(iter(tokens_of(encoders))))
     if pa.types.is_list(column.type):

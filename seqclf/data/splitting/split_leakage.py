@@ -1,7 +1,4 @@
-"""Leakage between splits: equal sequences, equal ids, equal groups or overlapping times in two splits.
-
-Sequences with contradicting labels are also counted.
-"""
+"""Leakage between splits: equal sequences, ids or groups, or overlapping times. Also counts contradicting labels."""
 
 from __future__ import annotations
 
@@ -41,17 +38,14 @@ LINES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport(JsonResult):
-    """Counts of the rows that leak between splits. The report is stored with the dataset.
+    """Counts of the rows that leak between splits, which are stored with the dataset. Splits are train, validation,
+    test.
 
-    `rows`: number of rows in all splits. `distinct`: number of distinct sequences in all splits. `seen_before`: dict
-    split → number of rows in the split whose sequence also occurs in an earlier split. The splits have the order train,
-    validation, test. `ids_seen_before`: dict split → number of rows in the split whose id also occurs in an earlier
-    split; None if no row has an id. `conflicting_sequences`: number of distinct sequences that occur with several
-    labels. `conflicting_rows`: number of rows whose sequence occurs with several labels. `without_group`: number of
-    rows that have no value in the column `data.group`. `dropped`: dict split → number of rows that were dropped because
-    they leak; empty if no rows are dropped. `groups_seen_before`: dict split → number of rows in the split whose group
-    also occurs in an earlier split; None if `data.group` is not set. `reaching_into`: dict split → number of rows in
-    earlier splits that end after the first row of this split begins; None unless rows are split by time.
+    `rows`, `distinct`: rows and distinct sequences of all splits. `seen_before`, `ids_seen_before`,
+    `groups_seen_before`: dict split → rows whose sequence, id or group is also in an earlier split; None without ids or
+    `data.group`. `conflicting_sequences`, `conflicting_rows`: distinct sequences with several labels, and their rows.
+    `without_group`: rows without a value of `data.group`. `dropped`: dict split → dropped rows. `reaching_into`: dict
+    split → rows in earlier splits that end after this split begins; None unless rows are split by time.
     """
 
     rows: int
@@ -71,23 +65,16 @@ class LeakReport(JsonResult):
         return self.rows - self.distinct
 
     def is_apart(self, split: str) -> bool:
-        """Return True if a split shares no group and no time span with an earlier split.
-
-        The splits have the order train, validation, test.
-        """
+        """Return True if a split shares no group and no time span with an earlier split."""
         shared = [(counts or {}).get(split, 0) for counts in (self.groups_seen_before, self.reaching_into)]
         return bool(self.dropped) or not any(shared)
 
     def leaks_between_splits(self) -> list[str]:
-        """Return a line of text for each kind of leak and each split.
-
-        A split leaks if an earlier split holds the same sequences, ids or groups, or if the times of both splits
-        overlap.
-        """
+        """Return a line for each kind of leak and each split: sequences, ids, groups or times of an earlier split."""
         return [line for line, _ in self._leaks()]
 
     def _leaks(self) -> list[tuple[str, str]]:
-        """Return the lines of `leaks_between_splits`, each with the remedy."""
+        """Each line has its remedy."""
         return [
             ((one if count == 1 else several).format(split=split, count=count), remedy)
             for attribute, (one, several, remedy) in LINES.items()
@@ -96,7 +83,7 @@ class LeakReport(JsonResult):
         ]
 
     def warnings(self) -> list[str]:
-        """Return a line of text for each problem: leaks, rows without group, repeated rows, contradicting labels."""
+        """Return a line for each problem: leaks, rows without group, repeated rows, contradicting labels."""
         # The lines are built here so that the survey's JSON, the model card and the terminal show the same text.
         # Dropped rows can no longer leak, so only their number is reported.
         lines = [] if self.dropped else [f"{line}; {remedy}" for line, remedy in self._leaks()]
@@ -119,10 +106,10 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 class Leaks(NamedTuple):
-    """Rows that leak between splits. The splits have the order train, validation, test.
+    """Rows that leak between splits, as (N,) masks. The splits have the order train, validation, test.
 
-    `leaking`: (N,) mask of rows that share a sequence, id or group with an earlier split or overlap its time span.
-    `leaked`: (N,) mask of rows that share a sequence, id or group with a later split or overlap its time span.
+    `leaking`: rows that share a sequence, id or group with an earlier split or overlap its time span. `leaked`: the
+    same with a later split.
     """
 
     report: LeakReport
@@ -141,10 +128,9 @@ def find_leaks(
 ) -> Leaks:
     """Compare the rows of all splits, and find the rows that leak from one split to another.
 
-    `keys`: (N,) keys of the sequences; equal sequences have equal keys (see `sequence_keys`). `labels`: (N,) class
-    codes. `splits`: (N,) position of each row's split in `names`, -1 for a row that is in no split. `ids`: (N,) id
-    codes, -1 for a row without an id; None if no row has an id. `groups`: (N,) group codes, -1 for a row without a
-    group; None if no row has a group. `spans`: (N, 2) first time and last time of each row, NaN for an unknown time.
+    `keys`: (N,) keys of the sequences (see `sequence_keys`). `labels`: (N,) class codes. `splits`: (N,) position in
+    `names`, -1 for none. `ids`, `groups`: (N,) codes, -1 for none, or None if no row has one. `spans`: (N, 2) first and
+    last time of each row, NaN if unknown.
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)
@@ -177,11 +163,9 @@ def find_leaks(
 
 
 def _overlaps(spans: np.ndarray | None, splits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """Find the rows whose time span overlaps with the time span of another split.
+    """Return (N,) masks of rows that begin before an earlier split ends, and that end after a later split begins.
 
-    Return two (N,) masks and a list of counts. The first mask is True for each row that begins before the end of an
-    earlier split. The second mask is True for each row that ends after the beginning of a later split. The list has one
-    number for each of the `count` splits: the rows of earlier splits that end after the beginning of this split.
+    Third, for each of `count` splits, the number of rows of earlier splits that end after it begins.
     """
     late, early = np.zeros((2, len(splits)), bool)
     reaching = [0] * count
@@ -200,10 +184,7 @@ def _overlaps(spans: np.ndarray | None, splits: np.ndarray, count: int) -> tuple
 
 
 def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Return the (count,) number of different labels for each distinct sequence.
-
-    `sequence`: (N,) number of the distinct sequence that each row holds. `labels`: (N,) class codes.
-    """
+    """Return the (count,) number of labels of each distinct sequence. `sequence`: (N,) its number in each row."""
     # Each pair of a sequence and a label is coded as one number, because `np.unique` sorts numbers much faster than
     # pairs.
     classes = int(labels.max(initial=0)) + 1
@@ -212,10 +193,9 @@ def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -
 
 
 def _shared_rows(codes: np.ndarray | None, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two (N,) masks of rows that share their code with other splits.
+    """Return (N,) masks of rows whose code is in an earlier split, and in a later one.
 
-    The first mask is True if an earlier split holds the code, and the second mask is True if a later split holds it.
-    Rows that are in no split, and rows with a negative code, are ignored. If `codes` is None, all rows are ignored.
+    Rows in no split and with a negative code are ignored, and all rows if `codes` is None.
     """
     in_earlier, in_later = np.zeros((2, len(splits)), bool)
     if codes is None:

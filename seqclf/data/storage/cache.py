@@ -1,7 +1,4 @@
-"""Entries of the cache folder. An entry is a folder that is built only once.
-
-The folder gets its final name when it is complete.
-"""
+"""Entries of the cache folder: folders that are built once, and get their final name when they are complete."""
 
 from __future__ import annotations
 
@@ -41,16 +38,13 @@ class CacheEntry:
         self.folder = cache / name
 
     def reuse_or_build(self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]) -> Opened | None:
-        """Reuse the entry or build it. If the entry exists, return the result of `open_folder(folder)`.
+        """Return the result of `open_folder(folder)` for an entry that exists, or else build it and return None.
 
-        If the entry is missing or damaged, call `build(scratch)` and return None. `open_folder`: function that opens
-        the folder of the entry, or raises DamagedError if the folder is damaged. Damage is reported on stderr. `build`:
-        function that fills the sub-folder CONTENT of the temporary folder `scratch`. The folder `scratch` is deleted in
-        any case.
+        `open_folder` raises DamagedError for a damaged folder, which is reported on stderr and built again. `build`
+        fills the sub-folder CONTENT of the temporary folder `scratch`.
 
-        Only one process builds an entry, and other processes wait for this entry. A lock is needed, because several
-        ranks of one training, or several runs of one multirun, start at the same time. Raises InputError if the cache
-        folder cannot be written.
+        A lock lets other processes wait, because several ranks or runs start at the same time. Raises InputError if the
+        cache folder cannot be written.
         """
         with suppress(DamagedError):  # the folder is opened once more below, after this process has got the lock
             if self.folder.is_dir():
@@ -97,10 +91,7 @@ class CacheEntry:
 
 
 def with_generated(options: DataOptions) -> DataOptions:
-    """Run `data.generator`, if set. Return options in which the generated files are the sources of the splits.
-
-    A split that already has a file keeps this file.
-    """
+    """Run `data.generator`, if set, and return options whose splits without a file have the generated files."""
     generator = options.generator
     if generator is None:
         return options
@@ -131,9 +122,9 @@ ROW_GROUP = 122_880  # rows per row group of a Parquet file, as in DuckDB
 
 
 def store_table(table: Table, cache: Path, where: str) -> Path:
-    """Write a table to a Parquet file in the cache folder, unless the file exists. Returns the path of the file.
+    """Write a table that `tables.to_arrow` returned to a Parquet file in the cache, unless it exists. Returns its path.
 
-    `table`: table that `tables.to_arrow` has returned. `where`: name of the table in error messages.
+    `where`: name of the table in errors.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -156,10 +147,7 @@ def store_table(table: Table, cache: Path, where: str) -> Path:
 
 
 def _write(table: Table, path: Path, where: str) -> None:
-    """Write a table in row groups of a fixed size.
-
-    The file then does not depend on the size of the table's record batches.
-    """
+    """Row groups of a fixed size make the file independent of the table's record batches."""
     record_batches = table.to_batches() if isinstance(table, pa.Table) else table
     rows = 0
     try:

@@ -37,10 +37,9 @@ SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec
 
 
 class DatasetDescription(TypedDict):
-    """Description of a dataset in plain values.
+    """Description of a dataset in plain values, by which a checkpoint or bundle encodes new data in the same way.
 
-    A checkpoint or bundle stores the description to encode new data in the same way. `fields`: specs of the inputs of
-    the model. `encoders`: dict field → state of the field's encoder. `class_counts`: list with the number of training
+    `fields`: specs of the inputs of the model. `encoders`: dict field → state of its encoder. `class_counts`: training
     rows of each class. `rows`: dict split → number of rows. `sequences`: what a network may adapt to (see
     `summarize_sequences`).
     """
@@ -61,12 +60,11 @@ class DatasetDescription(TypedDict):
 class Dataset:
     """An encoded dataset.
 
-    `positive`: label of the positive class. If `data.positive` is not set, the rarer of two classes in train is
-    positive. With three or more classes, `positive` is None. `positive_is_guessed`: True if `data.positive` is not set
-    and the rarer class is used. `report`: dict split → counts of its rows, rejected rows and tokens. `leaks`: counts of
-    rows that leak between splits. `digest`: hash of the encoded data. `reader`: options with which the source files
-    were read. `notes`: lines on what was inferred. `reused`: True if an earlier run prepared the dataset. `held_out`:
-    rows of validation that only set thresholds, None without such rows.
+    `positive`: label of the positive class, by default the rarer of two classes in train (`positive_is_guessed`); None
+    with more classes. `report`: dict split → counts of its rows, rejected rows and tokens. `digest`: hash of the
+    encoded data. `reader`: options with which the source files were read. `notes`: lines on what was inferred.
+    `reused`: True if an earlier run prepared the dataset. `held_out`: rows of validation that only set thresholds, or
+    None.
     """
 
     folder: Path
@@ -105,15 +103,12 @@ class Dataset:
         }
 
     def vectors(self) -> dict[str, np.ndarray]:
-        """Return dict field → (size, D) float32 pretrained vectors.
-
-        The dict has only the fields with pretrained vectors.
-        """
+        """Return dict field → (size, D) float32, for the fields with pretrained vectors."""
         return {name: encoder.vectors for name, encoder in self.encoders.items() if encoder.vectors is not None}
 
 
 def described_encoders(description: Mapping[str, Any]) -> dict[str, FieldEncoder]:
-    """Return the encoders that a `Dataset.description()` holds. The description may be part of an untrusted checkpoint.
+    """Return the encoders of a `Dataset.description()`, which may be part of an untrusted checkpoint.
 
     Raises InputError if the schema, the encoders and the specs of the model inputs (`fields`) contradict each other.
     """
@@ -137,8 +132,8 @@ def _shape(spec: Mapping[str, object]) -> list[object]:
 def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
     """Open a prepared dataset with memory-mapped arrays.
 
-    `positive`: label that the user has set as positive, or None. `reused`: True if an earlier run prepared the dataset.
-    Raises DamagedError if a file is missing, cannot be read, or does not fit the other files.
+    `positive`: label that the user has set as positive, or None. `reused`: True if an earlier run prepared it. Raises
+    DamagedError if a file is missing, cannot be read, or does not fit the others.
     """
     try:
         state = read_json(folder / "dataset.json")
@@ -170,10 +165,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
 
 
 def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:
-    """Return `label` if it is set.
-
-    If `label` is not set, return the rarer of two classes, or None if there are more classes.
-    """
+    """Return `label`, or else the rarer of two classes, or None if there are more."""
     if label is None:
         return classes[int(np.bincount(labels, minlength=2).argmin())] if len(classes) == 2 else None
     check_positive(label, classes)
@@ -217,7 +209,7 @@ IN_MEMORY, HASHED = "table in memory", r"[0-9a-f]{32}"  # its file in the cache 
 
 
 def data_title(name: str, train: str | None) -> str:
-    """Return the name of the data. Data with the default name has the name of its training file, or `IN_MEMORY`.
+    """Return the name of the data, by default that of its training file, or `IN_MEMORY`.
 
     >>> data_title("files", "data/cards.csv.gz"), data_title("fraud", "cards.csv")
     ('cards', 'fraud')

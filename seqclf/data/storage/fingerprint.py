@@ -1,7 +1,4 @@
-"""Fingerprint of prepared data.
-
-The data depends on files, options and versions, and the fingerprint covers all of them.
-"""
+"""Fingerprint of prepared data, which covers the files, options and versions that the data depends on."""
 
 from __future__ import annotations
 
@@ -33,10 +30,7 @@ LIBRARIES = (np, pa, duckdb, tokenizers)  # libraries of which a new version may
 
 
 def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[SourceState]:
-    """Return the state of each source, and the state of each file that is named in the options of a field.
-
-    `splits`: dict split → source.
-    """
+    """Return the state of each source, a dict split → source, and of each file that the options of a field name."""
     labels = options.source("labels")
     all_sources = [*splits.values(), *([labels] if labels is not None else [])]
     states = [sources.source_state(source) for source in all_sources]
@@ -47,12 +41,11 @@ def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[Source
 
 
 def changed_file(before: list[SourceState], after: list[SourceState]) -> str | None:
-    """Compare the states of files, and return the path of one file that was changed, added or deleted.
+    """Return the path of a file that was changed, added or deleted, "" for a changed option, None if nothing changed.
 
-    Return "" if the options of a source changed, and None if nothing changed. Two states of a file are compared by
-    size, modification time and inode. The time of the last inode change is not compared, because chmod and hard links
-    of a backup change it too. A file with new content of the same size is therefore not found if its modification time
-    is set back. The fingerprint of the next run covers the inode change time, so the next run prepares the data again.
+    Files are compared by size, modification time and inode, not by the inode change time, which chmod and hard links of
+    a backup change too. The fingerprint covers it, so a file whose modification time was set back is found in the next
+    run.
     """
     if [source.options for source in before] != [source.options for source in after]:
         return ""
@@ -72,7 +65,7 @@ def fingerprint(options: DataOptions, states: list[SourceState]) -> str:
 
 
 def _option_files(spec: Any) -> list[str]:
-    """Return the paths of the files that are named in the options of a field, such as files of word vectors."""
+    """Return the files that the options of a field name, such as word vectors."""
     if not isinstance(spec, Mapping):
         return []
     try:
@@ -88,9 +81,9 @@ def _option_file(path: str) -> SourceState:
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
-    """Hash the source of the generator function and of the module that `_target_` names.
+    """Hash the source of the generator function and of its module, without what they import.
 
-    Other modules that these import are not hashed. None if there is no source, as of a compiled function.
+    None if there is no source, as of a compiled function.
     """
     function = inspect.unwrap(locate_generator(generator))
     module = sys.modules.get(str(generator["_target_"]).rpartition(".")[0])

@@ -13,10 +13,9 @@ from seqclf.data.storage.store import Split, release_pages
 
 
 def join_splits(splits: Sequence[Split], folder: Path) -> Split:
-    """Return the rows of all splits as one split, in the order of the splits.
+    """Return the rows of all splits as one split in their order, without original texts and names of groups.
 
-    The tokens are written to new files in `folder`, because splits may be larger than memory. The joined split has no
-    original texts, and no names of groups.
+    The tokens are written to new files in `folder`, because splits may be larger than memory.
     """
     folder.mkdir(parents=True)
     first, *others = splits
@@ -38,7 +37,6 @@ def join_splits(splits: Sequence[Split], folder: Path) -> Split:
 
 
 def _join_tokens(parts: Sequence[Ragged], folder: Path) -> dict[str, np.ndarray]:
-    """Return dict field → tokens of all parts, in new memory-mapped files."""
     total = sum(int(part.offsets[-1]) for part in parts)
     joined: dict[str, np.ndarray] = {}
     for index, (name, tokens) in enumerate(parts[0].fields.items()):

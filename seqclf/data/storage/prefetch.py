@@ -15,8 +15,8 @@ END = object()
 def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
     """Yield the items of `items` in order. A thread computes up to `AHEAD` items in advance.
 
-    If `items` raises an exception, the consumer gets the exception after the items before it. A consumer that does not
-    need all items should close the iterator. The thread then ends after it has computed its current item.
+    An exception of `items` comes after the items before it. A consumer that stops early should close the iterator, so
+    that the thread ends.
 
     >>> list(prefetched(n * n for n in range(4)))
     [0, 1, 4, 9]

@@ -18,9 +18,9 @@ MAX_VALUE = 1e15  # larger values are clipped, so that no square overflows
 
 
 class SequenceSummary(TypedDict):
-    """Summary of the training sequences.
+    """Summary of the training sequences. `order`: see `order_strength`; None without number fields.
 
-    `order`: see `order_strength`; None without number fields. `median`, `longest`: median and largest length in tokens.
+    `median`, `longest`: lengths in tokens.
     """
 
     order: float | None
@@ -45,8 +45,8 @@ def summarize_sequences(sequences: Ragged, fields: Iterable[FieldSpec]) -> Seque
 def order_strength(sequences: Ragged, names: Iterable[str]) -> float:
     """Return the largest autocorrelation within sequences of any channel, at a distance of 1, 2, 4 or 8 tokens.
 
-    Three standard errors are subtracted, so that the result is 0 or little more if the tokens of each sequence are in
-    random order, however few there are. At most 500 random sequences are read.
+    Three standard errors are subtracted, so that tokens in random order give about 0, however few. At most 500 random
+    sequences are read.
 
     >>> tokens = np.sin(np.arange(1000) / 5)[:, None]
     >>> waves = Ragged(np.arange(0, 1001, 100), {"x": tokens})

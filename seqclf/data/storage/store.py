@@ -27,7 +27,7 @@ FORMAT = 4
 
 
 class DamagedError(Exception):
-    """Raised if a folder of the cache is not whole. The folder must be built again."""
+    """Raised if a folder of the cache is not whole and must be built again."""
 
 
 # Original texts of evaluation rows, which are stored with the tokens of the rows so that reports can show the texts.
@@ -40,9 +40,9 @@ IDS, TEXTS, GROUP_NAMES = "ids.arrow", "texts.arrow", "group_names.arrow"
 
 
 class StoredTexts(NamedTuple):
-    """Original texts of the rows of a split. The texts are in a file with one column for each field.
+    """Original texts of the rows of a split, in a file with one column for each field.
 
-    `rows`: (N,) positions of the selected rows in the file, or None if all rows are selected.
+    `rows`: (N,) positions of the selected rows in the file, or None for all.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class StoredTexts(NamedTuple):
         return StoredTexts(self.path, rows if self.rows is None else self.rows[rows])
 
     def of_row(self, row: int) -> dict[str, str]:
-        """Read the texts of one row. Return dict field → text."""
+        """Return dict field → text of one row."""
         position = row if self.rows is None else int(self.rows[row])
         with pa.memory_map(str(self.path)) as source:  # only the memory pages with this row are read
             table = pa.ipc.open_file(source).read_all()
@@ -61,20 +61,14 @@ class StoredTexts(NamedTuple):
 
 
 def staged_text(name: str) -> str:
-    """Return the name of the staged column that holds the texts of a field.
-
-    The space in the name prevents a clash with the name of a field.
-    """
+    """Return the name of the staged column with the texts of a field. Its space prevents a clash with a field."""
     return f"text of {name}"
 
 
 def text_columns(
     columns: pa.RecordBatch, staged: Mapping[str, pa.Array], encoders: Mapping[str, FieldEncoder]
 ) -> dict[str, pa.Array]:
-    """Return dict column name → original texts, for the text fields whose original texts are not in `staged`.
-
-    `columns`: canonical columns of the source rows. A field that is already staged as text needs no additional column.
-    """
+    """Return dict column → original texts, for text fields that are not in `staged` as text."""
     return {
         staged_text(name): columns.column(name)
         for name, encoder in encoders.items()
@@ -83,10 +77,7 @@ def text_columns(
 
 
 def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> pa.RecordBatch | None:
-    """Return the original texts of staged rows, with one column for each text field.
-
-    Return None if there are no text fields.
-    """
+    """Return the original texts of staged rows, with one column for each text field, or None."""
     names = [name for name, encoder in encoders.items() if encoder.holds_text]
     if not names:
         return None
@@ -99,13 +90,11 @@ def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder])
 class Split(NamedTuple):
     """N labelled sequences of one split.
 
-    `labels`: (N,) int64 class codes. `ids`: (N,) ids as strings. `row_numbers`: (N,) int64 row numbers in the source
-    file, counted from 1. `original_lengths`: (N,) int64 lengths before truncation; None if `data.max_length` is not
-    set. `groups`: (N,) int64 group numbers; None if rows are independent. Rows with the same value of `data.group` have
-    the same group number, and a row without a group has a unique number. Without `data.group` and with
-    `data.split.by=distinct`, equal sequences have the same group number. `texts`: original texts; None for the training
-    split, and for data without text fields. `group_names`: (N,) values of `data.group` as strings, null for a row
-    without a group; None if `data.group` is not set.
+    `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64 row numbers in the source file,
+    from 1. `original_lengths`: (N,) int64 before truncation; None without `data.max_length`. `groups`: (N,) int64
+    numbers (see `SplitPolicy.groups`); None if rows are independent. `texts`: original texts; None for train, and
+    without text fields. `group_names`: (N,) strings of `data.group`, null for a row without a group; None without
+    `data.group`.
     """
 
     sequences: Ragged
@@ -124,10 +113,7 @@ class Split(NamedTuple):
 
 
 def release_pages(sequences: Ragged) -> None:
-    """Release the memory pages that hold memory-mapped tokens.
-
-    Released tokens are read from disk again when they are used.
-    """
+    """Release the memory pages of memory-mapped tokens, which are read again when they are used."""
     for tokens in sequences.fields.values():
         mapped = getattr(tokens, "_mmap", None)  # NumPy has no public attribute for the memory map of an array
         if mapped is not None and hasattr(mapped, "madvise"):
@@ -140,16 +126,13 @@ def size_in_bytes(sequences: Ragged) -> int:
 
 
 def sample_split(split: Split, max_tokens: int, seed: int) -> Split:
-    """Return a random sample of the rows with about `max_tokens` tokens in total.
-
-    The sampled rows stay in the order of the split. A split with at most `max_tokens` tokens is returned unchanged.
-    """
+    """Return a random sample of the rows, in their order, with about `max_tokens` tokens, or all of a small split."""
     rows = sampled_rows(split.sequences, max_tokens, seed)
     return split if len(rows) == len(split.sequences) else subset(split, rows)
 
 
 def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
-    """Return the ascending (M,) positions of the rows that are sampled in `sample_split`."""
+    """Return the ascending (M,) positions of the rows of `sample_split`."""
     if sequences.offsets[-1] <= max_tokens:
         return np.arange(len(sequences))
     lengths = sequences.lengths
@@ -176,20 +159,14 @@ def subset(split: Split, rows: np.ndarray) -> Split:
 
 
 class ArrayFormat(TypedDict):
-    """Data type and shape of an array that is stored in a file of raw bytes.
-
-    `dtype`: name of the data type in NumPy. `shape`: shape of the array, except the size of the first axis.
-    """
+    """Type and shape of an array in a file of raw bytes. `dtype`: NumPy's name. `shape`: without the first axis."""
 
     dtype: str
     shape: list[int]
 
 
 class SplitWriter:
-    """Writes the encoded rows of a split to a new folder, one batch of rows at a time.
-
-    Use a `SplitWriter` in a `with` statement, because the files are closed at its end.
-    """
+    """Writes the encoded rows of a split to a new folder by batches, in a `with` statement that closes the files."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True)
@@ -223,10 +200,10 @@ class SplitWriter:
         texts: pa.RecordBatch | None = None,
         group_names: pa.Array | None = None,
     ) -> None:
-        """Append N rows to the split. The arguments are arrays, as in a `Split`.
+        """Append N rows to the split. The arguments are arrays, as in a `Split`, and optional ones come always or
+        never.
 
-        If one call passes an optional array, every call must pass it. `texts`: original texts, with one column for each
-        text field.
+        `texts`: original texts, with one column for each text field.
         """
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
@@ -262,10 +239,7 @@ class SplitWriter:
 
 
 def open_split(folder: Path) -> Split:
-    """Open a split whose files are memory-mapped. The tokens are read only when they are used.
-
-    Raises ValueError if the files hold different numbers of rows or tokens.
-    """
+    """Open a split whose files are memory-mapped. Raises ValueError if their numbers of rows or tokens differ."""
     formats = read_json(folder / "split.json")
     arrays = {name: _mapped(folder / f"{name}.bin", **array_format) for name, array_format in formats.items()}
     lengths = np.asarray(arrays.pop("lengths"))
@@ -307,13 +281,11 @@ def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
 
 @dataclass(kw_only=True)
 class SplitCounts(JsonResult):
-    """Counts of one split. The counts are updated while the split is written, and then stored with the dataset.
+    """Counts of one split, which are updated while it is written, and stored with the dataset.
 
-    `used`: number of rows in the split. `truncated`: number of truncated rows. `tokens`: number of tokens.
-    `unknown_tokens`: number of tokens that have a value outside the vocabulary. `refused`: number of rejected rows.
-    `unknown_labels`: number of those with a label that is no class.
-    `events`: number of events in the source; None unless the source is an event table. `refused_events`: number of
-    events in rejected sequences or on malformed lines; None unless the source is an event table.
+    `used`: rows in the split. `truncated`: truncated rows. `tokens`, `unknown_tokens`: tokens, and those with a value
+    outside the vocabulary. `refused`, `unknown_labels`: rejected rows, and those whose label is no class. `events`,
+    `refused_events`: events of an event table, and those in rejected sequences or on malformed lines; otherwise None.
     """
 
     # If the value of a key in OMIT_NONE is None, the key is left out of the JSON. A count of 0 is not left out.

@@ -1,7 +1,4 @@
-"""The order-blind baseline: scikit-learn models that get the tokens of a sequence without their order.
-
-A sequence model that does not beat the baseline has learned nothing from the order of the tokens.
-"""
+"""The order-blind baseline: scikit-learn models that get the tokens of a sequence without their order."""
 
 from __future__ import annotations
 
@@ -51,13 +48,12 @@ def fit_baseline(
 ) -> dict[str, dict[str, np.ndarray]]:
     """Fit logistic regression and gradient boosting on features that ignore the order of the tokens.
 
-    The features are counts of categorical values, statistics of numbers such as the mean, and static fields. The result
-    is a dict model → split → probabilities (N, C), for every split except train. `splits`: dict name → split, with
-    train and at least one other split. `fields`: specs of the encoded fields. `shared_scales`: dict number field →
-    array with its channels on one scale for all sequences, for each field that scales every sequence by itself.
-    Logistic regression gets these arrays in place of the encoded fields. Gradient boosting gets both, because more
-    features cost it little.
-    Beyond `MAX_BOOSTED_CLASSES` classes it is left out. `quick`: logistic regression alone, with `DEFAULT_COST`.
+    Features are counts of categorical values, statistics of numbers such as the mean, and static fields. Returns dict
+    model → split → probabilities (N, C), for every split except train. `splits`: train and at least one other.
+    `fields`: specs of the encoded fields. `shared_scales`: dict number field that scales every sequence by itself →
+    array with its channels on one scale. Logistic regression gets these in place of the encoded fields, gradient
+    boosting both, because more features cost it little. Beyond `MAX_BOOSTED_CLASSES` classes it is left out. `quick`:
+    logistic regression alone, with `DEFAULT_COST`.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
@@ -178,10 +174,7 @@ def _fit_boosting(
 
 
 def _pooled_numbers(sequences: Ragged, number_fields: Sequence[str]) -> np.ndarray:
-    """Return (N, F) features: the log length of each sequence, and four statistics of each number channel.
-
-    The statistics are mean, standard deviation, minimum and maximum.
-    """
+    """Return (N, F): log length, and mean, standard deviation, minimum and maximum of each number channel."""
     lengths = sequences.lengths
     columns = [np.log(lengths)[:, None]]
     starts = sequences.offsets[:-1]
@@ -198,7 +191,7 @@ def _pooled_numbers(sequences: Ragged, number_fields: Sequence[str]) -> np.ndarr
 
 
 def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
-    """Return a sparse (N, size) matrix that counts how often each id occurs in each sequence."""
+    """Return a sparse (N, size) matrix that counts each id in each sequence."""
     from scipy import sparse
 
     if name in sequences.static:
@@ -217,7 +210,7 @@ def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
 
 
 def _spread_over_classes(probabilities: np.ndarray, class_codes: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return (N, num_classes) probabilities, where a class without training rows has the probability 0."""
+    """A class without training rows has the probability 0."""
     spread = np.zeros((len(probabilities), num_classes))
     spread[:, class_codes] = probabilities
     return spread

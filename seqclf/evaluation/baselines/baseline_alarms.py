@@ -35,10 +35,9 @@ class Sampled(NamedTuple):
 def baseline_alarms(comparisons: Sequence[MetricComparison], decision: Decision, sampled: Sampled) -> list[Alarm]:
     """Return an alarm for each judged comparison in which the model is worse, or not shown to be better.
 
-    The first comparison is judged. With a threshold, recall at equal alerts is judged too, and comes first, because a
-    better ranking does not help if the threshold gives worthless alerts. There is no alarm if both models are nearly
-    perfect: the verdict then says that these rows cannot tell the models apart. `sampled`: size of the sample on which
-    the models were compared.
+    The first comparison is judged. With a threshold, recall at equal alerts is judged first, because a better ranking
+    does not help if the alerts are worthless. Two nearly perfect models give no alarm. `sampled`: size of the compared
+    sample.
     """
     at_threshold = [entry for entry in comparisons if decision.rule != "argmax" and entry.metric == EQUAL_ALERTS]
     judged = [*at_threshold, *comparisons[:1]]
@@ -49,7 +48,7 @@ def baseline_alarms(comparisons: Sequence[MetricComparison], decision: Decision,
 
 
 def _alarm(compared: MetricComparison, sampled: Sampled, at_threshold: str) -> Alarm:
-    """Return the alarm of a comparison. `at_threshold`: remedy if the comparison judges a threshold."""
+    """`at_threshold`: remedy if the comparison judges a threshold."""
     verdict = "worse than" if compared.is_worse else "not shown to be better than"
     limits = interval_text((compared.low, compared.high), SIGNED)
     text = (
@@ -73,10 +72,9 @@ def _alarm(compared: MetricComparison, sampled: Sampled, at_threshold: str) -> A
 
 
 def rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
-    """Return the approximate number of rows that would show the observed difference with the probability `POWER`.
+    """Return how many rows would show the difference of `rows` rows with the probability `POWER`, or None.
 
-    `rows`: number of rows that were compared. Returns None if the difference is not positive, or if the number of rows
-    would be too large.
+    None if the difference is not positive, or if they would be too many.
     """
     if comparison.is_better or comparison.difference <= 0:
         return None

@@ -34,10 +34,9 @@ SCORES_FORMAT = 8
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineScores(JsonResult):
-    """Metrics of the order-blind models on every split except train.
+    """Metrics of the order-blind models, dict model → split → metrics, on every split except train.
 
-    `models`: dict model → split → metrics. `model`: name of the best order-blind model; a trained model has to beat
-    this model (see `best_model`).
+    `model`: the best order-blind model, which a trained model has to beat (see `best_model`).
     """
 
     model: str
@@ -45,15 +44,12 @@ class BaselineScores(JsonResult):
 
     @property
     def judge(self) -> str:
-        """Name of the split that selects the best order-blind model: validation if it exists, else the first split."""
+        """Split that selects the best order-blind model: validation if it exists, else the first split."""
         splits = next(iter(self.models.values()))
         return "validation" if "validation" in splits else next(iter(splits))
 
     def values(self, metric: str, split: str) -> dict[str, float]:
-        """Return dict model → value of a metric on a split, with 0 for an undefined value.
-
-        `metric`: name of the metric (see `deciding_metric`).
-        """
+        """Return dict model → value of a metric (see `deciding_metric`) on a split, 0 for an undefined value."""
         # Use the average precision of the positive label, if there is a positive label.
         is_of_label = metric == "average_precision"
         blocks = {name: by_split[split] for name, by_split in self.models.items()}
@@ -63,10 +59,7 @@ class BaselineScores(JsonResult):
         }
 
     def best_model(self, metric: str) -> str:
-        """Return the name of the model with the best `metric` on the split `judge`.
-
-        If several models are equally good, the model with the lowest loss is returned.
-        """
+        """Return the model with the best `metric` on the split `judge`, of equal ones the one of the lowest loss."""
         values = self.values(metric, self.judge)
         return max(self.models, key=lambda name: (values[name], -self.models[name][self.judge].loss))
 
@@ -85,10 +78,10 @@ def baseline_metrics(contenders: Sequence[Scores]) -> BaselineScores:
 
 
 def score_baseline(dataset: Dataset, *, quick: bool = False) -> list[Scores]:
-    """Return the scores of the order-blind models on every split except train.
+    """Return the scores of the order-blind models on every split except train, of which large ones are sampled.
 
-    A large split is replaced by a sample of its rows. The scores are kept in the folder of the dataset, because they
-    depend only on the dataset. `quick`: see `fit_baseline`; quick scores are not kept, and kept ones take their place.
+    The scores are kept in the folder of the dataset. `quick`: see `fit_baseline`; quick scores are not kept, and kept
+    ones take their place.
     """
     # Holding out rows makes the validation split smaller, which changes the scores. The name of the folder therefore
     # contains the number of validation rows.
@@ -135,10 +128,9 @@ def _score_baseline(dataset: Dataset, *, quick: bool = False) -> list[Scores]:
 
 
 def score_single_fields(dataset: Dataset, *, quick: bool = False) -> dict[str, float]:
-    """Return dict field → macro recall of the better order-blind model when it is fitted on this field alone.
+    """Return dict field → macro recall on the last split of the better order-blind model of this field alone.
 
-    The recall is measured on the last split. A recall close to 1 suggests that the field leaks the target. The dict is
-    empty if the dataset has only one field. `quick`: see `fit_baseline`.
+    A recall close to 1 suggests that the field leaks the target. Empty for a single field. `quick`: see `fit_baseline`.
     """
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     if len(specs) < 2:
@@ -160,10 +152,9 @@ def score_single_fields(dataset: Dataset, *, quick: bool = False) -> dict[str, f
 
 
 def _sampled_splits(dataset: Dataset, max_tokens: int) -> tuple[dict[str, Split], dict[str, str]]:
-    """Return dict name → sampled split, and dict number field → array with its channels on one scale for all sequences.
+    """Return dict name → sampled split, and dict number field → its channels on one scale for all sequences.
 
-    `scale: sequence` removes the level and the spread of a sequence from its values. Models without order can hardly
-    combine them again, so a baseline on encoded values would be weaker than a baseline on the values of the data.
+    `scale: sequence` splits level and spread from the values, which models without order can hardly combine again.
     """
     splits, shared_scales = {}, {}
     for split_name, split in dataset.splits.items():

@@ -51,15 +51,14 @@ def choose_decision(
 ) -> Decision:
     """Return the decision that meets the targets of `options` (conf/decision) on new data.
 
-    `logits`: (N, C) logits of the rows that set the thresholds. `labels`: (N,) class numbers of the rows. `group`: (N,)
-    code of each row's group, None if the rows are independent. `unit`, `basis`: see `Guarantee`.
+    `logits`: (N, C) of the rows that set the thresholds. `labels`: (N,) class numbers. `group`: (N,) codes of groups,
+    None if rows are independent. `unit`, `basis`: see `Guarantee`.
 
-    Each threshold has the strongest statement that the rows back, up to the statement that `options.confidence` asks
-    for (see `find_threshold`). If the rows also chose the model, or if some were left out by hand, no statement is
-    backed, and if models of several folds scored the rows, no sure statement is backed. A recall with a budget of
-    alerts (`max_alerts`) has its threshold if its alerts stay within the budget, and else the budget's threshold. Sure
-    statements for several labels hold jointly with the probability `confidence`, because the risk is divided evenly
-    among the labels (Bonferroni). Statements on average hold for each label by itself.
+    Each threshold has the strongest statement that the rows back, up to the one that `options.confidence` asks for (see
+    `find_threshold`): none if the rows also chose the model or some were left out by hand, and none that is sure if
+    models of several folds scored them. A recall with a budget (`max_alerts`) has its own threshold if its alerts stay
+    within the budget, else the budget's. Sure statements for several labels hold jointly with the probability
+    `confidence`, because they share the risk evenly (Bonferroni); statements on average hold for each label by itself.
     """
     rule, targets = parse_rule(options, classes, positive)
     temperature = fit_temperature(logits, labels) if options.calibrate else 1.0
@@ -132,8 +131,8 @@ def at_the_same_ranks(
 ) -> DecisionOptions:
     """Return options whose thresholds lie, among fewer rows, nearest to the ranks of a decision.
 
-    `labels`, `group`: class numbers and groups (M,) of some of the rows that set the thresholds of `decision`. The same
-    target has a higher rank among fewer rows, at which a decision would be judged too badly.
+    The same target has a higher rank among fewer rows, at which a decision would be judged too badly. `labels`,
+    `group`: (M,) of some of the rows that set the thresholds of `decision`.
     """
     changed: dict[str, Any] = {}
     for target in decision.targets:
@@ -150,10 +149,7 @@ def at_the_same_ranks(
 
 
 def parse_rule(options: DecisionOptions, classes: Sequence[str], positive: str | None) -> tuple[str, dict[str, float]]:
-    """Return the decision rule of `options`, and its targets as a dict label → target.
-
-    Raises InputError if the targets do not fit the labels.
-    """
+    """Return the rule of `options`, and its targets by label. Raises InputError if they do not fit the labels."""
     rule = next((rule for rule in RULES if getattr(options, rule) is not None), None)
     if rule is None:
         return "argmax", {}
@@ -191,9 +187,7 @@ def _joint_decision(
 ) -> Decision:
     """Return the decision whose logit offsets meet the target of each label.
 
-    A row is predicted as a class if its margin over the other classes exceeds a threshold. The threshold of one class
-    is set while the offsets of the other classes stay fixed. The classes are visited in turn until no threshold
-    changes.
+    The threshold of one class is set while the offsets of the others stay fixed, in turn until none changes.
     """
     offsets, thresholds, each = (
         np.zeros(len(classes)),

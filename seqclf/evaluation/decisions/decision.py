@@ -36,17 +36,14 @@ CERTAIN = 1e-12  # probabilities closer than this to 0 or 1 are moved to this di
 class Guarantee(JsonResult):
     """A target of a decision for one label, and what the rows that set its threshold say about new rows.
 
-    `confidence`: confidence of the sure statement that was asked for, None if a statement on average was asked for.
-    `statement`: statement of the threshold, one of `STATEMENTS` (see `thresholds`). `backed`: True if the rows back the
-    statement that was asked for. `rows`: number of rows that the rule counts. The rule min_recall counts the rows of
-    the label, min_precision counts the alerts, and other rules count all rows. `needed`: number of rows that would be
-    enough to back the statement asked for, None if it is backed or if the number is unknown. `basis`: kind of the rows,
-    such as `HELD_OUT`. `approximate`: True if the statement was not proven but simulated. `conflict`: True if not all
-    targets of the decision can be met. `unit`: None if rows are counted, "group" if groups with such rows are counted,
-    "sequence" if distinct sequences are counted. `takes`, `reached`: fraction of alerts that a recall takes, and the
-    recall within the budget of alerts, both of the rows that set the threshold, if the budget rules the recall out.
-    `beyond_lowest`: number of rows from which the lowest score of all does not set the threshold of a recall, None if
-    another score sets it already.
+    `confidence`: of the sure statement that was asked for, None for one on average. `statement`: that of the threshold,
+    one of `STATEMENTS` (see `thresholds`). `backed`: True if the rows back what was asked for. `rows`: rows that the
+    rule counts: those of the label for min_recall, alerts for min_precision, otherwise all. `needed`: rows that would
+    back it, None if it is backed or unknown. `basis`: kind of the rows, such as `HELD_OUT`. `approximate`: True if the
+    statement was simulated, not proven. `conflict`: True if not all targets can be met. `unit`: None if rows are
+    counted, "group" or "sequence" (distinct ones). `takes`, `reached`: fraction of alerts that a recall takes, and
+    recall within the budget of alerts, if the budget rules it out. `beyond_lowest`: rows from which the lowest score of
+    all does not set the threshold of a recall, None if it does not.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
@@ -83,12 +80,10 @@ class Guarantee(JsonResult):
 
 @dataclass(frozen=True)
 class Decision(JsonResult):
-    """Rule that turns logits into labels, as stored in a bundle.
+    """Rule that turns logits into labels, as stored in a bundle: the argmax of `logits / temperature + offsets`.
 
-    The predicted label is the argmax of `logits / temperature + offsets`. `threshold`: minimum probability at which the
-    `positive` label of two classes is predicted; `offsets` express the same threshold. `positive_index`: class number
-    of the positive label. `targets`: targets that the decision had to meet, with the evidence for each target (see
-    `choose_decision`).
+    `threshold`: minimum probability of the `positive` label of two classes, which `offsets` express too.
+    `positive_index`: its class number. `targets`: targets with the evidence for each (see `choose_decision`).
 
     >>> decision = Decision().with_margin("threshold", ["no", "yes"], margin=2.0, positive="yes")
     >>> decision.choose(np.array([[0.0, 1.0], [0.0, 3.0]])).tolist()
@@ -143,10 +138,7 @@ class Decision(JsonResult):
         return 0.5 if self.offsets is None else expit(self.offsets[1 - index] - self.offsets[index])
 
     def with_margin(self, rule: str, classes: Sequence[str], margin: float, positive: str) -> Decision:
-        """Return a decision for two classes.
-
-        The decision predicts `positive` if its logit exceeds the other logit by `margin`.
-        """
+        """Return a decision for two classes that predicts `positive` if its logit exceeds the other by `margin`."""
         offsets = tuple(0.0 if label == positive else margin for label in classes)
         return replace(
             self,
@@ -170,9 +162,8 @@ def override_threshold(
     """Return the decision of a bundle, changed by the threshold that a user sets at prediction time.
 
     `threshold`: None keeps the decision, "argmax" predicts the most probable label, and a number is the minimum
-    probability at which the `positive` label is predicted. With the threshold 0 every row is predicted as positive, and
-    with the threshold 1 no row is. Raises InputError for any other value, and for a number if there are more than two
-    classes.
+    probability of the `positive` label: 0 for every row, 1 for none. Raises InputError for any other value, and for a
+    number if there are more than two classes.
 
     >>> decision = override_threshold(Decision(), 0.2, positive="yes", classes=["no", "yes"])
     >>> logits = np.array([[2.0, 0.0], [1.0, 0.0]])

@@ -24,9 +24,8 @@ MAX_RATIO = 0.5  # alerts without a row / alerts with it; at most this ratio mak
 class ForcingRow(JsonResult):
     """One of the rows with the lowest scores of a label with a recall target.
 
-    `score`: probability of the label. `alerts_per_1000`, `without_it`: alerts among the rows that set the threshold, at
-    the threshold of all of them, and at the threshold that the others set. `check_label`: True if leaving the row out
-    halves the alerts.
+    `score`: probability of the label. `alerts_per_1000`, `without_it`: alerts at the threshold of all rows, and of the
+    others. `check_label`: True if leaving the row out halves the alerts.
     """
 
     label: str
@@ -40,7 +39,7 @@ class ForcingRow(JsonResult):
 def forcing_rows(
     options: DecisionOptions, decision: Decision, rows: SplitOutputs, classes: list[str]
 ) -> Iterator[ForcingRow]:
-    """Yield the lowest positives of each recall target of `decision`, the lowest first. Many labels have no rows.
+    """Yield the lowest positives of each recall target, the lowest first; none for many labels.
 
     `rows`: outputs for the rows that set the thresholds of `decision` by `options`.
     """

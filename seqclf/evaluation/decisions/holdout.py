@@ -25,8 +25,7 @@ ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this pa
 def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> str | None:
     """Return the reason to hold out rows of validation, None if validation chooses at most the weights of heads.
 
-    `settings`: config of a training as plain values; a missing setting chooses nothing. `network`: class of the
-    network, None to go by its name.
+    `settings`: config of a training as plain values. `network`: class of the network, None to go by its name.
 
     >>> chosen_by_validation({"monitor": "loss"}), chosen_by_validation({"monitor": None})
     ('validation chooses the epoch (monitor)', None)
@@ -63,9 +62,8 @@ def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = N
 def hold_out(dataset: Dataset, options: DecisionOptions) -> Dataset:
     """Return the dataset with held-out validation rows as a split of their own, which must not choose the epoch.
 
-    The held-out rows are a stratified fraction of validation. Groups stay together, and a class with only one row keeps
-    this row in validation. No rows are held out if the rule has no guarantee or if the fraction is 0. For a
-    `provisional` decision, the same rows are left out of validation. `options.holdout`: a number.
+    They are a stratified fraction (`options.holdout`, a number). Groups stay together, and a class keeps its only row
+    in validation. None are held out if the rule has no guarantee. A `provisional` decision leaves the same rows out.
     """
     rule, _ = parse_rule(options, dataset.classes, dataset.positive)
     if rule not in GUARANTEED_RULES or not options.holdout:

@@ -20,14 +20,12 @@ MET, WITHIN_CHANCE, BROKEN, RULED_OUT = "met", "within_chance", "broken", "ruled
 class TargetResult(JsonResult):
     """Result of one target of a decision on a split.
 
-    `value`: observed value of the metric to which the target applies, None if no row is counted. If the guarantee
-    counts groups, `value` is the expected value for one random row of each group. `units`: number of rows or groups
-    that are counted. `low`, `high`: limits of the 95 % confidence interval of `value`. `status`: "met",
-    "within_chance", "broken", or None if no row is counted. In the cases "within_chance" and "broken", the value misses
-    the target. In the case "broken", the rows contradict the statement: for a sure statement and for a precision the
-    interval does not contain the target; for the others the count lies in the outer 2.5 % of the beta-binomial
-    distribution that follows from the rank of the threshold. A recall that is missed because of the budget of
-    alerts has the status "ruled_out".
+    `value`: observed metric, None if no row is counted; for groups the expected value of one random row of each.
+    `units`: rows or groups that are counted. `low`, `high`: 95 % confidence interval of `value`. `status`: "met",
+    "within_chance" (missed), "broken" (missed, and the rows contradict the statement), "ruled_out" (a recall that the
+    budget of alerts forbids), or None if no row is counted. A sure statement and a precision are broken if the interval
+    does not contain the target, others if the count is in the outer 2.5 % of the beta-binomial distribution of the
+    threshold's rank.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"value", "low", "high", "status"})
@@ -47,7 +45,7 @@ def target_results(
 ) -> list[TargetResult]:
     """Return the result of each target that has a guarantee, in the order of the targets.
 
-    `labels`, `predicted`: (N,) class numbers. `group`: (N,) code of each row's group, None if the rows are independent.
+    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes of groups, None if rows are independent.
 
     >>> target = Guarantee(
     ...     rule="min_recall", label="yes", target=0.8, confidence=None, statement="average", backed=True, rows=20,

@@ -1,7 +1,7 @@
 """Table of targets: the thresholds of other targets than the configured one, on the rows that set the threshold.
 
-Each row is the decision of one target and one statement, as `choose_decision` makes it. The statement of a row is about
-a target that was set before the rows were seen. `cost_of_picking` says what a pick after reading the table costs.
+Each row is a decision of `choose_decision` for a target that was set before the rows were seen; `cost_of_picking` says
+what a pick after reading the table costs.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ TARGETS = {  # rule → targets, the hardest first
 class TargetRow(JsonResult):
     """Alerts for `label` at the threshold of one target, counted on all rows that set the threshold.
 
-    `confidence`: value of `decision.confidence` that gives the threshold, null for a statement on average.
-    `statement`, `basis`, `backed`: see `Guarantee`. `asked`: True for the configured target. `threshold`: probability
-    of the label; with several classes, beside the most probable other label alone. `precision`, `recall`: None if
-    undefined.
+    `confidence`: value of `decision.confidence`, null on average. `statement`, `basis`, `backed`: see `Guarantee`.
+    `asked`: True for the configured target. `threshold`: probability of the label; with several classes, beside the
+    most probable other label alone. `precision`, `recall`: None if undefined.
     """
 
     rule: str
@@ -62,11 +61,10 @@ def target_rows(
     unit: str = "group",
     basis: str = HELD_OUT,
 ) -> Iterator[TargetRow]:
-    """Yield rows for each guarantee of `decision`, the hardest target first.
+    """Yield rows for each guarantee of `decision`, the hardest target first, without repeated thresholds.
 
-    Each target has a row on average, and a sure row if the rows back one. A target with the same thresholds as a harder
-    one is left out. `held_out`: outputs for the rows that set the thresholds of `decision` by `options`. Many labels
-    with a target have the row of the configured target alone, because each other row is a decision of its own.
+    Each target has a row on average, and a sure row if the rows back one. Many labels with a target have the configured
+    one alone, because each other row is a decision of its own. `held_out`: rows that set the thresholds by `options`.
     """
     group = group_codes(held_out.groups)
     for asked in decision.targets:
@@ -135,10 +133,9 @@ def _row(
 def cost_of_picking(rows: Sequence[TargetRow], guarantee: Guarantee, labels: int = 1) -> tuple[float, float] | None:
     """Return what the statements lose if a row of the table is picked after reading it, at worst.
 
-    The first number is the mean, over samples of held-out rows, of the largest amount by which the value on new rows
-    misses the target of a row on average. The second one is the probability that some sure row misses its target.
-    `labels`: number of labels with a target, which share the risk of the sure rows. Returns None for a precision,
-    whose thresholds have no ranks.
+    First the mean, over samples of held-out rows, of the largest amount by which new rows miss a target on average;
+    second the probability that some sure row misses its target. `labels`: labels that share the risk of the sure rows.
+    Returns None for a precision, whose thresholds have no ranks.
     """
     ranked = []
     for row in rows:

@@ -38,8 +38,8 @@ TOLERANCE = 1e-9  # of sums of weights
 class Threshold:
     """Decision threshold on the logit margin. At a threshold of 0, the most probable label is predicted.
 
-    `statement`: one of `STATEMENTS`. `rows`: number of held-out units that the rule counts. `needed`: number of units
-    that would back the statement asked for; None if the units back it, or if the number is unknown.
+    `statement`: one of `STATEMENTS`. `rows`: held-out units that the rule counts. `needed`: units that would back the
+    statement asked for, None if it is backed or unknown.
     """
 
     value: float
@@ -58,8 +58,8 @@ def find_threshold(
 ) -> Threshold:
     """Return the threshold of a rule with the strongest statement that held-out rows back.
 
-    `scores`: (N,) logit margins. `truth`: (N,) bool, True for rows with the label. `confidence`: confidence of a sure
-    statement, None to ask for one on average. `group`: (N,) code of each row's group, None if the rows are independent.
+    `scores`: (N,) logit margins. `truth`: (N,) bool, True for rows with the label. `confidence`: of a sure statement,
+    None for one on average. `group`: (N,) codes of groups, None if rows are independent.
 
     >>> scores = np.arange(100.0)
     >>> find_threshold("min_recall", scores, scores >= 40, target=0.8, confidence=0.95)
@@ -90,12 +90,12 @@ def find_threshold(
 
 
 def _counted(rule: str, units: int, alerts: np.ndarray) -> int:
-    """Return the number of units that a rule counts. `alerts`: weights of the alerts, which a precision counts."""
+    """`alerts`: weights of the alerts, which a precision counts."""
     return round(float(alerts.sum())) if rule == "min_precision" else units
 
 
 def unit_weights(is_counted: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """Return weights (N,) of the counted rows. The counted rows of a group together have the weight 1."""
+    """Return weights (N,) of the counted rows. Those of a group together have the weight 1."""
     if group is None:
         return is_counted.astype(np.float64)
     sizes = np.bincount(group[is_counted], minlength=int(group.max(initial=0)) + 1)
@@ -103,10 +103,7 @@ def unit_weights(is_counted: np.ndarray, group: np.ndarray | None) -> np.ndarray
 
 
 def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Return a mask (N,) that selects one random row of each group among the row numbers `rows`.
-
-    Equal arguments give the same rows.
-    """
+    """Return a mask (N,) of one random row of each group among the row numbers `rows`, always the same."""
     shuffled = np.random.default_rng(SEED).permutation(rows)
     _, first = np.unique(group[shuffled], return_index=True)
     chosen = np.zeros(len(group), bool)
@@ -126,10 +123,9 @@ def confidence_each(confidence: float | None, labels: int) -> float | None:
 
 
 def rank_of(rule: str, statement: str, target: float, rows: int, confidence: float | None = None) -> int | None:
-    """Return the rank k, from the highest score, of the held-out row that sets a threshold.
+    """Return the rank k, from the highest score, of the held-out row that sets a threshold, or None.
 
-    Returns None if the threshold has no rank. A recall counts rows with the label, and `max_alerts` counts all rows. A
-    precision has no rank.
+    A recall counts rows with the label, `max_alerts` all rows. A precision has no rank.
 
     >>> [rank_of("min_recall", statement, 0.8, 61, 0.95) for statement in STATEMENTS]
     [56, 50, 49]
@@ -149,10 +145,7 @@ def rank_of(rule: str, statement: str, target: float, rows: int, confidence: flo
 
 
 def rows_beyond_lowest(statement: str, target: float, rows: int, confidence: float | None) -> int | None:
-    """Return the number of rows from which the lowest score of all does not set the threshold of a recall.
-
-    Returns None if the threshold of `rows` rows is not set by the lowest score.
-    """
+    """Return the rows from which the lowest score no longer sets the threshold of a recall, None if it does not."""
     if rank_of("min_recall", statement, target, rows, confidence) != rows:
         return None
     count = rows + 1
@@ -163,9 +156,9 @@ def rows_beyond_lowest(statement: str, target: float, rows: int, confidence: flo
 
 @lru_cache(maxsize=10_000)
 def rows_needed(rule: str, target: float, confidence: float | None) -> int | None:
-    """Return the number of units that is enough for a statement, sure with a `confidence`, or else on average.
+    """Return the units that are enough for a statement, sure with a `confidence`, or else on average.
 
-    The number for a precision counts alerts, and is that of a model whose alerts are all right.
+    A precision counts alerts, of a model whose alerts are all right.
     """
     if confidence is not None:
         holds_at = SURE_HOLDS[rule]
@@ -186,10 +179,9 @@ def holds(rule: str, statement: str, hits: float, units: float, target: float, c
 
 
 def sure_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> float | None:
-    """Return the threshold with the fewest false alerts that keeps a recall of at least `target` on new data.
+    """Return the threshold with the fewest false alerts that keeps a recall of `target` on new data, None for few rows.
 
-    Among thresholds with the same number of false alerts, the lowest threshold is returned, because it has the highest
-    recall. Returns None if the rows are too few.
+    Of thresholds with as many false alerts, the lowest, which has the highest recall.
     """
     ranked = -np.sort(-scores[truth])
     rank = rank_of("min_recall", SURE, target, len(ranked), confidence)
@@ -199,8 +191,7 @@ def sure_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence
 def mean_recall(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int) -> float | None:
     """Return the highest threshold that a weight of `target` (units + `spare`) reaches, None if there is none.
 
-    `weights`: (N,) weights of the rows with the label. `spare`: 1 for a recall on average, because the new row is one
-    more unit; 0 for a recall as in the rows.
+    `weights`: (N,) of the rows with the label. `spare`: 1 on average, because the new row is one more unit, else 0.
     """
     order = np.argsort(-scores[truth], kind="stable")
     ranked, reached = scores[truth][order], np.cumsum(weights[truth][order])
@@ -222,9 +213,9 @@ def _lower_for_free(ranked: np.ndarray, others: np.ndarray, highest: float) -> f
 
 @lru_cache(maxsize=10_000)
 def recall_holds(hits: int, rows: int, target: float, confidence: float) -> bool:
-    """Return True if a recall of at least `target` holds with `confidence` on any sample of at least `rows` positives.
+    """Return True if a recall of `target` holds with `confidence` on any sample of at least `rows` positives.
 
-    `hits`: number of held-out positives (rows with the label) that are found, out of `rows` held-out positives.
+    `hits`: number of the `rows` held-out positives that are found.
     """
     if not hits or _probability_of_share(target, hits, rows) < confidence:
         return False
@@ -233,20 +224,14 @@ def recall_holds(hits: int, rows: int, target: float, confidence: float) -> bool
 
 
 def _probability_of_share(share: float, rank: int, rows: int) -> float:
-    """Return the probability that more than a fraction `share` of the population reaches the score of one row.
-
-    This row has the rank `rank` among the `rows` rows of the sample.
-    """
+    """Return the probability that more than `share` of the population reaches the score of `rank` among `rows`."""
     from scipy.special import betainc
 
     return float(1 - betainc(rank, rows - rank + 1, share))
 
 
 def _hardest_count(rows: int, share: float) -> int:
-    """Return the largest number of rows that allows no more exceptions than `rows` rows allow.
-
-    `share`: fraction of rows that may be exceptions.
-    """
+    """Return the largest number of rows that allows no more exceptions, a fraction `share`, than `rows` rows."""
     allowed = int(share * rows + 1e-9)
     # With more rows than this, one more exception would be allowed, which makes the target easier to keep.
     return max(rows, _ceil((allowed + 1) / share) - 1)
@@ -282,11 +267,10 @@ def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> boo
 
 
 def sure_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> float | None:
-    """Return the threshold of highest recall at which the precision on new data is at least `target`, None without one.
+    """Return the threshold of highest recall at which the precision on new data is at least `target`, or None.
 
-    The statement covers new data with at least as many alerts as the held-out rows. Fisher's exact test is applied to
-    `CANDIDATES` thresholds, and the risk is divided among these tests (Bonferroni). A threshold passes the test if its
-    held-out precision would be very unlikely for new data with a precision below the target.
+    It covers new data with at least as many alerts as the held-out rows. `CANDIDATES` thresholds share the risk of
+    Fisher's exact tests (Bonferroni), which ask whether the held-out precision were likely for one below the target.
     """
     ranked = -np.sort(-scores[truth])
     ranks = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(ranked)).astype(int))
@@ -321,9 +305,9 @@ def _of_highest_precision(scores: np.ndarray, truth: np.ndarray) -> float:
 
 @lru_cache(maxsize=10_000)
 def precision_holds(hits: int, alerts: int, target: float, confidence: float) -> bool:
-    """Return True if a precision of at least `target` holds with `confidence` on at least `alerts` new alerts.
+    """Return True if a precision of `target` holds with `confidence` on at least `alerts` new alerts.
 
-    `hits`: number of correct alerts among `alerts` held-out alerts.
+    `hits`: number of the `alerts` held-out alerts that are right.
     """
     from scipy.stats import hypergeom
 
@@ -337,10 +321,7 @@ def precision_holds(hits: int, alerts: int, target: float, confidence: float) ->
 
 
 def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float) -> Threshold:
-    """Return the threshold with the lowest total cost.
-
-    A missed row (`truth` is True) costs `target` times as much as a false alert.
-    """
+    """Return the threshold of the lowest total cost. A missed row costs `target` times as much as a false alert."""
     if not len(scores):
         return Threshold(0.0, ROWS, 0)
     order = np.argsort(-scores, kind="stable")
@@ -365,10 +346,9 @@ RULES = {  # rule → function of the sure threshold, and function of the thresh
 
 
 def at_or_above(rank: int, rows: int, new_rows: int, least: int) -> float:
-    """Return the probability that at least `least` of `new_rows` new rows score at least as high as an old row.
+    """Return the probability that at least `least` of `new_rows` new rows reach the score of an old row.
 
-    The old row has the rank `rank` among `rows` old rows. At least `least` new rows reach its score if at least
-    `least` of the highest `least + rank - 1` rows, old and new rows together, are new.
+    It has the rank `rank` among `rows` old rows: `least` of the highest `least + rank - 1` of all rows are new.
     """
     from scipy.stats import hypergeom
 
@@ -380,10 +360,7 @@ def at_or_above(rank: int, rows: int, new_rows: int, least: int) -> float:
 
 
 def _first(count: int, holds: Callable[[int], bool]) -> int | None:
-    """Return the smallest number from 1 to `count` for which a monotone condition holds, found by bisection.
-
-    Returns None if the condition never holds.
-    """
+    """Return the smallest number from 1 to `count` for which a monotone condition holds, or None."""
     if count < 1 or not holds(count):
         return None
     low, high = 1, count
@@ -404,5 +381,5 @@ def _rows_needed(holds: Callable[[int], bool], most: int = 100_000) -> int | Non
 
 
 def _ceil(rows: float) -> int:
-    """Return the smallest integer that is at least `rows`, with a tolerance for rounding errors."""
+    """Round up, with a tolerance for rounding errors."""
     return int(np.ceil(rows - 1e-9))

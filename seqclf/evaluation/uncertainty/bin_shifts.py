@@ -27,11 +27,7 @@ LEVEL = 0.05  # probability that any bin of unchanged data is found to have move
 
 
 class BinShares(NamedTuple):
-    """Shares of B bins in a sample.
-
-    `mean`, `variance`: (B,) share of each bin, and its variance. `rows`: number of rows. `groups`: effective number of
-    groups, None if the groups are unknown.
-    """
+    """Shares of B bins in a sample, and their variance: (B,). `groups`: effective number of groups, None if unknown."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -42,8 +38,7 @@ class BinShares(NamedTuple):
 def bin_shares(proportions: np.ndarray, groups: np.ndarray | None) -> BinShares:
     """Return the shares of bins in at least two rows.
 
-    `proportions`: (N, B) proportion of each row's tokens in each bin. `groups`: (N,) key of each row's group, None if
-    the groups are unknown.
+    `proportions`: (N, B) of each row's tokens in each bin. `groups`: (N,) keys of groups, None if unknown.
 
     >>> bin_shares(np.array([[1.0, 0.0], [0.5, 0.5]]), None).mean.tolist()
     [0.75, 0.25]
@@ -61,7 +56,7 @@ def bin_shares(proportions: np.ndarray, groups: np.ndarray | None) -> BinShares:
 def moved_bins(old: BinShares, new: BinShares, tests: int) -> np.ndarray:
     """Return (B,) True for each bin whose share differs by more than chance.
 
-    `tests`: number of bins of all fields. The level of the test of each bin is `LEVEL` / `tests` (Bonferroni).
+    `tests`: bins of all fields; the level of the test of each bin is `LEVEL` / `tests` (Bonferroni).
     """
     old_groups = float(old.rows) if old.groups is None else old.groups
     groups = new.rows * old_groups / old.rows if new.groups is None else new.groups

@@ -1,32 +1,28 @@
 """Comparison of the model with the order-blind baseline on the same rows: differences with 95 % confidence intervals.
 
-The better model is decided by a metric without a threshold: the average precision of the positive label, or the mean
-average precision over classes if there is no positive label. Recall and accuracy are not used to decide, because class
-weights or another threshold would change both. AUROC is not used to decide, because with many classes most models have
-an AUROC close to 1.
+A metric without a threshold decides: the average precision of the positive label, or its mean over classes. Class
+weights or another threshold would change recall and accuracy, and with many classes most AUROCs are close to 1.
 
-Both models are right and wrong on mostly the same rows, so the models are compared row by row. A row on which the
-models agree contributes nothing to the difference. The difference may therefore be significant although the intervals
-of the two scores overlap. All intervals extend the Clopper-Pearson interval (Learned-Miller and Thomas 2020, see
-`intervals.py`). The observed rows get random weights, and one extra row with the worst (or best) possible value is
-added.
+Both models are right and wrong on mostly the same rows, so they are compared row by row, and the difference may be
+significant although the intervals of both scores overlap. All intervals extend the Clopper-Pearson interval
+(Learned-Miller and Thomas 2020, see `intervals.py`): the observed rows get random weights, and one extra row has the
+worst (or best) possible value.
 
-- Accuracy: the mean of the row differences. The difference of a row is 1 if only the model is right, -1 if only the
-  baseline is right, else 0.
+- Accuracy: the mean of the row differences: 1 if only the model is right, -1 if only the baseline is right, else 0.
 - Macro recall: the mean over classes of the mean row difference in each class. The rows get random weights within each
-  class, and the extra row is added to the class where it changes the mean most. With an extra row in every class, the
-  interval for 30 classes would be twice as wide.
-- Average precision, and recall at an equal number of alerts: each metric is computed from the weighted rows of both
-  models. The extra row is a positive row that only one of the models finds.
+  class, and the extra row is added to the class where it changes the mean most. With one in every class, the interval
+  for 30 classes would be twice as wide.
+- Average precision, and recall at an equal number of alerts: from the weighted rows of both models. The extra row is a
+  positive row that only one of the models finds.
 - Mean average precision over classes: a normal interval, whose variance follows from the influence of each row on the
   difference. The extra row is added to the class where it changes the mean most.
 
 For grouped rows, all counts are divided by the design effect of the difference (see `design_effect.py`). If the rows of
 a class come from too few groups, the interval is -1 to 1, and no model counts as better.
 
-Tango's score interval of paired proportions is not used, because its coverage is only 93 % in some cases. A normal
-approximation and a bootstrap are not used either, because their intervals have the width 0 if the models agree on every
-row. `tests/evaluation/test_comparison.py` simulates the coverage of every method.
+Tango's score interval of paired proportions covers only 93 % in some cases; a normal approximation and a bootstrap have
+the width 0 if the models agree on every row. `tests/evaluation/test_comparison.py` simulates the coverage of every
+method.
 """
 
 from __future__ import annotations
@@ -67,8 +63,7 @@ NEAR_ROWS = 25
 class RowPredictions(NamedTuple):
     """Predictions of a model for N rows. `predicted`: (N,) class numbers.
 
-    `scores`: (N, C) scores of the classes, None if unknown. Only the ranking of the rows by the score of each class
-    matters.
+    `scores`: (N, C), None if unknown; only the ranking of rows by the score of each class matters.
     """
 
     predicted: np.ndarray
@@ -80,9 +75,8 @@ class MetricComparison(JsonResult):
     """A metric of the model and of the baseline on the same rows, and the 95 % interval of their difference.
 
     `metric`: one of `average_precision`, `recall_at_equal_alerts`, `accuracy` and `recall` (the macro mean).
-    `too_few_groups`: True if the rows come from too few groups; the interval is then -1 to 1. `label`: label of the
-    alerts, None for the positive label and for other metrics. `alerts_per_positive`: number of alerts divided by the
-    number of rows with the label, None for other metrics.
+    `too_few_groups`: True if the interval is therefore -1 to 1. `label`: label of the alerts, None for the positive
+    label and for other metrics. `alerts_per_positive`: alerts divided by rows with the label, None for other metrics.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups", "label", "alerts_per_positive"})
@@ -127,10 +121,7 @@ class MetricComparison(JsonResult):
 
 
 def deciding_metric(monitor: str | None) -> str:
-    """Return the name of the metric that decides between two models.
-
-    `monitor`: validation metric that selected the best epoch, None for the last step.
-    """
+    """Return the metric that decides between two models. `monitor`: validation metric that chose the epoch, or None."""
     return monitor if monitor == "accuracy" else "average_precision"
 
 
@@ -144,15 +135,14 @@ def compare_models(
     seed: int = 0,
     targets: Mapping[str, int] = MappingProxyType({}),
 ) -> list[MetricComparison]:
-    """Compare two models on the same rows. The first comparison in the returned list decides which model is better.
+    """Compare two models on the same rows. The first comparison decides which model is better.
 
-    `labels`: (N,) class numbers. `positive`: number of the positive class, None without a positive class. `monitor`:
-    validation metric that selected the best epoch. `group`: (N,) code of each row's group, None if the rows are
-    independent. `targets`: dict label → class number, for labels other than the positive label whose alerts are
-    compared.
+    `labels`: (N,) class numbers. `positive`: number of the positive class, or None. `monitor`: validation metric that
+    chose the epoch. `group`: (N,) codes of groups, None if rows are independent. `targets`: dict label → class number,
+    for other labels whose alerts are compared.
 
-    Average precision comes first, because it does not depend on a threshold. If `monitor` is accuracy, accuracy comes
-    first. For recall at equal alerts, the baseline gets as many alerts as the model.
+    Average precision comes first, because it does not depend on a threshold, unless `monitor` is accuracy. For recall
+    at equal alerts, the baseline gets as many alerts as the model.
 
     >>> labels = np.array([0, 1, 2] * 20)
     >>> constant = RowPredictions(np.zeros(60, np.int64), np.zeros((60, 3)))
@@ -170,10 +160,7 @@ def compare_models(
 
 
 class _Pair(NamedTuple):
-    """Predictions of two models for the same N rows.
-
-    `group`: (N,) code of each row's group, None if the rows are independent.
-    """
+    """Predictions of two models for N rows. `group`: (N,) codes of groups, None if rows are independent."""
 
     labels: np.ndarray
     model: RowPredictions
@@ -183,18 +170,17 @@ class _Pair(NamedTuple):
 
     @property
     def hit_differences(self) -> np.ndarray:
-        """Return (N,) differences: 1 if only the model is right, -1 if only the baseline is right, else 0."""
+        """(N,): 1 if only the model is right, -1 if only the baseline is right, else 0."""
         right, baseline_right = (
             (predictions.predicted == self.labels).astype(np.int64) for predictions in (self.model, self.baseline)
         )
         return right - baseline_right
 
     def are_few(self, *parts: np.ndarray) -> bool:
-        """Return True if the rows of any mask (N,) in `parts` come from too few groups for an interval."""
+        """True if the rows of any mask (N,) in `parts` come from too few groups for an interval."""
         return self.group is not None and any(effective_groups(self.group[part]) < MIN_KISH for part in parts)
 
     def accuracy(self) -> MetricComparison:
-        """Compare the accuracies of the two models."""
         points = [float((predictions.predicted == self.labels).mean()) for predictions in (self.model, self.baseline)]
         if self.are_few(np.ones(len(self.labels), bool)):
             return _unknown("accuracy", points)
@@ -217,17 +203,13 @@ class _Pair(NamedTuple):
         return _comparison("recall", points, _mean_of_classes_limits(wins, losses, support, self.generator, effect))
 
     def macro_scores(self) -> Iterator[MetricComparison]:
-        """Yield the comparisons of mean average precision, if this metric is defined, and of macro recall."""
         codes = np.unique(self.labels)
         if len(codes) > 1:
             yield self.mean_average_precision(codes)
         yield self.macro_recall()
 
     def mean_average_precision(self, codes: np.ndarray) -> MetricComparison:
-        """Compare the mean average precision over the classes `codes`.
-
-        The rows of each class are ranked against all other rows.
-        """
+        """Compare the mean over the classes `codes`, each ranked against all other rows."""
         assert self.model.scores is not None and self.baseline.scores is not None, "to be ranked"
         points, influence, most = np.zeros(2), np.zeros(len(self.labels)), []
         for code in codes:
@@ -257,7 +239,6 @@ class _Pair(NamedTuple):
         return _comparison("average_precision", points.tolist(), (difference - half - worst, difference + half + best))
 
     def rankings(self, positive: int) -> Iterator[MetricComparison]:
-        """Yield the comparisons of average precision and of recall at equal alerts, if these metrics are defined."""
         is_positive = self.labels == positive
         if is_positive.all() or not is_positive.any():
             return
@@ -280,7 +261,6 @@ class _Pair(NamedTuple):
         yield from self.equal_alerts(positive)
 
     def equal_alerts(self, code: int) -> Iterator[MetricComparison]:
-        """Yield the comparison of recall at equal alerts for class `code`, if this metric is defined."""
         is_positive, is_alert = self.labels == code, self.model.predicted == code
         if is_positive.all() or not is_positive.any() or not is_alert.any():
             return
@@ -301,11 +281,7 @@ class _Pair(NamedTuple):
 
 
 def _equal_alerts_influence(is_positive: np.ndarray, is_alert: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the influence (N,) of each row on the difference between two recalls.
-
-    The first recall is the recall of the alerts, and the second recall is the recall of the same number of rows with
-    the highest `score`.
-    """
+    """Return the influence (N,) of each row on the recall of the alerts less that of as many rows of top `score`."""
     order = np.argsort(-score, kind="stable")
     alerts, positives = int(is_alert.sum()), int(is_positive.sum())
     is_highest = np.zeros(len(score), bool)
@@ -341,9 +317,7 @@ def _mean_of_classes_limits(
 ) -> tuple[float, float]:
     """Return the 95 % interval of the mean of (wins - losses) / support over the classes.
 
-    `wins`: (K,) number of rows of each class in which only the model is right. `losses`: (K,) the same number for the
-    baseline. `support`: (K,) number of all rows of each class. `effect`: design effect, by which all counts are
-    divided.
+    `wins`, `losses`: (K,) rows of each class in which only the model, or only the baseline, is right. `support`: (K,).
     """
     classes, weight = len(support), np.ones(len(support))
     single = support == 1
@@ -390,11 +364,10 @@ def _compare_weighted(
     generator: np.random.Generator,
     effect: float,
 ) -> MetricComparison:
-    """Compare a metric of two rankings. The interval comes from random weights of the rows.
+    """Compare a metric of two rankings, with an interval from random weights of the rows.
 
-    `points`: value of the metric for the model and for the baseline. `levels`: levels (N,) of the rows in each of the
-    two rankings. `values`: function that computes the metric (R,) of both rankings from R draws of the weights.
-    `effect`: design effect, by which all counts are divided.
+    `points`: metric of the model and of the baseline. `levels`: (N,) in each ranking. `values`: function from R draws
+    of the weights to both metrics (R,). `effect`: design effect.
     """
     # A cell holds all rows with the same truth and with the same levels in both rankings. The weight of a cell is the
     # sum of the weights of its rows.
@@ -418,18 +391,17 @@ def _compare_weighted(
 
 
 def _chunks(draws: int, cells: int) -> Iterator[int]:
-    """Yield the sizes of chunks of draws. The sizes add up to `draws`, and each chunk needs little memory."""
+    """Yield sizes of chunks that add up to `draws`, each of which needs little memory."""
     most = max(1, MAX_NUMBERS // cells)
     for start in range(0, draws, most):
         yield min(most, draws - start)
 
 
 def _summed_by_level(weights: np.ndarray, levels: np.ndarray, positives: int) -> tuple[Weights, Weights]:
-    """Return the weights summed by level, first for the ranking of the model and then for the ranking of the baseline.
+    """Return the weights summed by level, for the ranking of the model and for that of the baseline.
 
-    `weights`: (R, U) weights of U cells in R draws; a cell holds rows with the same truth and the same levels.
-    `levels`: (2, U) level of each cell in both rankings. `positives`: number of cells with positive rows; these cells
-    come first.
+    `weights`: (R, U) of U cells of rows with the same truth and levels. `levels`: (2, U). `positives`: number of cells
+    with positive rows, which come first.
     """
     from scipy import sparse
 
@@ -444,8 +416,6 @@ def _summed_by_level(weights: np.ndarray, levels: np.ndarray, positives: int) ->
 
 
 def _average_precisions(model: Weights, baseline: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Return the average precisions (R,) of both rankings."""
-
     def average_precision(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
         true_alerts, false_alerts = positives.cumsum(axis=1), negatives.cumsum(axis=1)
         precision = true_alerts / np.maximum(true_alerts + false_alerts, TINY)
@@ -455,10 +425,7 @@ def _average_precisions(model: Weights, baseline: Weights) -> tuple[np.ndarray, 
 
 
 def _recalls_at_alerts(model: Weights, baseline: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Return the recalls (R,) of the model and of the baseline at an equal number of alerts.
-
-    The alerts of the model are the rows on the first level of its ranking.
-    """
+    """Return the recalls (R,) of both models. The alerts are the rows on the first level of the model's ranking."""
     alerts = model[0][:, :1] + model[1][:, :1]
     total = np.maximum(model[0].sum(axis=1), TINY)
     rows = baseline[0] + baseline[1]

@@ -1,14 +1,11 @@
 """Design effects: how many grouped rows are worth one independent row.
 
-Rows of one group tend to be right or wrong together, such as the stays of a patient, the cards of a person or the
-utterances of a speaker. N rows in few groups are therefore less informative than N independent rows. The interval of a
-score on grouped rows is computed as for independent rows, but every count is divided by the design effect f.
-
-The influence of a row is the derivative of the score by the weight of the row. The estimate of f is the variance of the
-influences summed by group, divided by the variance of the influences of single rows. With few groups, this estimate is
-unreliable. The estimate is therefore shrunk towards a worst case, in which all rows of a group are copies of each
-other. The shrinkage is as strong as if `WORST` more groups of copies had been observed.
-`tests/evaluation/test_grouped_rows.py` simulates the coverage of the intervals.
+Rows of one group, such as the stays of a patient or the cards of a person, tend to be right or wrong together. The
+interval of a score on grouped rows is computed as for independent rows, but every count is divided by the design effect
+f: the variance of the influences of rows (derivatives of the score by the weight of the row) summed by group, divided
+by that of single rows. With few groups, this estimate is shrunk towards a worst case, in which all rows of a group are
+copies, as if `WORST` more such groups had been observed. `tests/evaluation/test_grouped_rows.py` simulates the
+coverage.
 """
 
 from __future__ import annotations
@@ -47,10 +44,9 @@ def design_effect(
 ) -> float:
     """Return the design effect of a score, at least 1.
 
-    `influence`: (N,) influence of each row, which is the derivative of the score by the weight of the row. `square`:
-    (N,) squares a_i², where a_i is the fraction of the score that depends on row i. `group`: (N,) code of each row's
-    group, 0 … G - 1. `copies`: (G,) variance that each group would have if its rows were copies of each other, in units
-    of the variance of one row.
+    `influence`: (N,) derivative of the score by the weight of each row. `square`: (N,) squares a_i², where a_i is the
+    fraction of the score that depends on row i. `group`: (N,) codes 0 … G - 1. `copies`: (G,) variance that each group
+    would have if its rows were copies, in units of the variance of one row.
     """
     groups = len(copies)
     by_group, squares = np.bincount(group, influence, groups), np.bincount(group, square, groups)
@@ -72,9 +68,8 @@ def mean_effect(
 ) -> float:
     """Return the design effect of the mean of `values` (N,), such as hits, over the rows that `rows` selects.
 
-    `group`: (N,) code of each row's group, None if the rows are independent. `rows`: (N,) bool, None to select all
-    rows. If `rows` selects alerts, other rows of a group might have become alerts as well, and the design effect allows
-    for this.
+    `group`: (N,) codes, None if rows are independent. `rows`: (N,) bool or None. If it selects alerts, the effect
+    allows for other rows of a group that might have become alerts as well.
 
     >>> hits, group = np.repeat([1, 1, 1, 0], 5), np.repeat(np.arange(4), 5)
     >>> mean_effect(hits, None), round(mean_effect(hits, group), 1)
@@ -90,10 +85,10 @@ def mean_of_classes_effect(
     rows: np.ndarray | None = None,
     worst: float = WORST,
 ) -> float:
-    """Return the design effect of a mean over classes, such as macro recall.
+    """Return the design effect of a mean over classes of their mean `values`, such as macro recall.
 
-    Each class contributes the mean of its `values`. `values`: (N,) hits, or (N,) differences between the hits of two
-    models. `classes`: (N,) class numbers. `group`, `rows`: as in `mean_effect`.
+    `values`: (N,) hits, or differences between the hits of two models. `classes`: (N,). `group`, `rows`: as in
+    `mean_effect`.
     """
     if group is None:
         return 1.0
@@ -124,10 +119,9 @@ def macro_f1_effect(labels: np.ndarray, predicted: np.ndarray, classes: int, gro
 
 
 def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Return the variance (G,) of each group if all rows of the group may become false alarms of a rare class.
+    """Return the variance (G,) of each group if all of its rows may become false alarms of a rare class.
 
-    One burst of false alarms may include every row of a group. `size`: (G,) number of rows of each group. `of_group`:
-    (G,) sum of `share` over the observed rows of each group. `share`: fraction of the score that each row decides.
+    `size`: (G,) rows of each group. `of_group`: (G,) sum of `share`, the fraction of the score that each row decides.
     """
     return np.maximum(copies, of_group * size * np.sqrt((share**2).mean()))
 
@@ -135,9 +129,9 @@ def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, sha
 def ranking_effect(
     influence: np.ndarray, is_positive: np.ndarray, group: np.ndarray | None, worst: float = WORST
 ) -> float:
-    """Return the design effect of AUROC or average precision, or of the difference of such a metric between two models.
+    """Return the design effect of AUROC or average precision, or of the difference of such a metric of two models.
 
-    `influence`: (N,) influence of each row on the metric or on the difference.
+    `influence`: (N,) of each row on it.
     """
     if group is None:
         return 1.0
@@ -149,10 +143,7 @@ def ranking_effect(
 
 
 def auroc_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the AUROC of `score` (N,) and the influence (N,) of each row on the AUROC.
-
-    A pair of rows with equal scores counts half.
-    """
+    """Return the AUROC of `score` (N,) and the influence (N,) of each row. A pair of equal scores counts half."""
     levels, level = np.unique(-score, return_inverse=True)
     positives = np.bincount(level, is_positive, len(levels))
     negatives = np.bincount(level, ~is_positive, len(levels))
@@ -166,10 +157,7 @@ def auroc_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, 
 
 
 def average_precision_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return the average precision of `score` (N,) and the influence (N,) of each row on the average precision.
-
-    Rows with equal scores have the same precision.
-    """
+    """Return the average precision of `score` (N,) and the influence (N,) of each row. Ties have one precision."""
     levels, level = np.unique(-score, return_inverse=True)
     positives = np.bincount(level, is_positive, len(levels))
     hits, alerts = positives.cumsum(), np.bincount(level, minlength=len(levels)).cumsum()

@@ -19,11 +19,9 @@ MAX_WORST = 10  # maximum number of groups in the list `worst`
 
 @dataclass(frozen=True, kw_only=True)
 class GroupScore(JsonResult):
-    """Score of one group.
+    """Score of one group. `hits`: rows that are predicted correctly.
 
-    `hits`: number of correctly predicted rows. `positive_rows`: number of rows with the positive label.
-    `positive_hits`: number of correctly predicted rows with the positive label. Both numbers are None without a
-    positive label.
+    `positive_rows`, `positive_hits`: those with the positive label, or None.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive_rows", "positive_hits"})
@@ -39,10 +37,9 @@ class GroupScore(JsonResult):
 class GroupScores(JsonResult):
     """Scores of the groups of a split.
 
-    `unit`: "group", or "sequence" if rows with equal sequences form a group. `count`: number of groups. `effective`:
-    Kish's effective number of groups; this many groups of equal size would be as informative. `worst`: the groups with
-    the lowest recall of the positive label, or with the lowest accuracy if there is no positive label. The groups are
-    sorted by the upper limit of the 95 % interval of their recall or accuracy.
+    `unit`: "group", or "sequence" if equal sequences form a group. `effective`: Kish's effective number of groups; as
+    many of equal size would be as informative. `worst`: groups with the lowest recall of the positive label, or
+    accuracy, by the upper limit of its 95 % interval.
     """
 
     unit: str
@@ -61,9 +58,8 @@ def group_scores(
 ) -> GroupScores:
     """Return the scores of the groups of a split.
 
-    `labels`, `predicted`: (N,) class numbers. `group`: (N,) code of each row's group, 0 … G - 1. `names`: (N,) name of
-    each row's group, null for a row without a group; None if rows with equal sequences form the groups. `positive`:
-    number of the positive class.
+    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes 0 … G - 1. `names`: (N,) of the groups, null for a
+    row without a group; None if equal sequences form the groups. `positive`: number of the positive class.
 
     >>> import pyarrow as pa
     >>> labels, predicted, group = np.ones(6, int), np.array([1, 1, 1, 0, 0, 0]), np.array([0, 0, 0, 1, 1, 1])

@@ -1,12 +1,11 @@
 """95 % confidence intervals: the Clopper-Pearson interval for proportions, and its extension to other metrics.
 
-The lower limit of a Clopper-Pearson interval is a quantile of Beta(hits, misses + 1), and the upper limit is a quantile
-of Beta(hits + 1, misses). Each distribution describes the observed rows plus one extra row with the worst (or best)
-possible value. For AUROC, random values are drawn from such distributions (Learned-Miller and Thomas 2020 do so for any
-bounded mean). For a macro mean, one extra row is added in total, to the class where it changes the mean most. With an
-extra row in each class, the intervals for many small classes would be too wide to be useful. A percentile bootstrap
-adds no worst row. If nearly all rows are right, 95 % intervals of a percentile bootstrap contain the true value in 60 %
-of the cases or less. `tests/evaluation/test_coverage.py` simulates the coverage of every method.
+Its limits are quantiles of Beta(hits, misses + 1) and Beta(hits + 1, misses), which describe the observed rows plus one
+extra row with the worst (or best) value. For AUROC, random values are drawn from such distributions (Learned-Miller and
+Thomas 2020 do so for any bounded mean). For a macro mean, one extra row is added in total, to the class where it
+changes the mean most, because one in each of many small classes would make it too wide to be useful. A percentile
+bootstrap adds no worst row, and covers 60 % or less if nearly all rows are right. `tests/evaluation/test_coverage.py`
+simulates the coverage of every method.
 
 For grouped rows, every count is divided by a design effect (see `design_effect.py`). If the rows of a class come from
 too few groups, there is no interval.
@@ -48,9 +47,7 @@ SIGNED = "{:+.3f}".format  # format of a difference and of the limits of its int
 
 
 def interval_text(interval: Interval, form: Callable[[float], str] = "{:.3f}".format, to: str = " to ") -> str:
-    """Return an interval as text, or a dash if the interval is None.
-
-    `form`: function that formats a limit. `to`: text between the limits.
+    """Return an interval as text, its limits formatted by `form` with `to` between, or a dash if it is None.
 
     >>> interval_text((0.25, 0.5)), interval_text((-0.02, 0.1), "{:+.2f}".format), interval_text(None)
     ('0.250 to 0.500', '-0.02 to +0.10', '-')
@@ -72,10 +69,7 @@ class PositiveIntervals(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricIntervals(JsonResult):
-    """95 % confidence intervals (low, high) of metrics.
-
-    An interval is None if its metric is not defined, or if the rows come from too few groups.
-    """
+    """95 % confidence intervals (low, high), None if a metric is not defined or the rows come from too few groups."""
 
     OMIT_NONE = frozenset({"positive"})
 
@@ -90,9 +84,8 @@ class MetricIntervals(JsonResult):
 class ConfusionCounts(NamedTuple):
     """Sparse form of a confusion matrix, with C classes that occur and E non-empty cells of errors.
 
-    `hits`, `support`, `predicted`: (C,) number of correct rows, of rows and of predicted rows of each class.
-    `error_truth`, `error_predicted`: (E,) true and predicted class of each error cell. `errors`: (E,) number of rows in
-    each error cell.
+    `hits`, `support`, `predicted`: (C,) correct rows, rows and predicted rows. `error_truth`, `error_predicted`,
+    `errors`: (E,) true class, predicted class and number of rows of each error cell.
     """
 
     hits: np.ndarray
@@ -127,11 +120,10 @@ def metric_intervals(
     group: np.ndarray | None = None,
     seed: int = 0,
 ) -> MetricIntervals:
-    """Return the confidence intervals of the metrics of a split.
+    """Return the confidence intervals of accuracy, macro means, the recall of each class and of the positive label.
 
-    The metrics are accuracy, macro recall, precision and F1, the recall of each class, and the metrics of the positive
-    label. `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C) probabilities of the classes. `group`:
-    (N,) code of each row's group, None if the rows are independent.
+    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C). `group`: (N,) codes, None if rows are
+    independent.
     """
     generator = np.random.default_rng(seed)
     labels = labels.astype(np.int64)
@@ -169,11 +161,7 @@ def metric_intervals(
 
 
 class _Rows(NamedTuple):
-    """Labels and predictions of the rows of a split.
-
-    `labels`, `predicted`: (N,) class numbers. `hits`: (N,) bool, True for correct predictions. `group`: (N,) code of
-    each row's group, None if the rows are independent.
-    """
+    """Labels and predictions: (N,) class numbers, hits and group codes, None if rows are independent."""
 
     labels: np.ndarray
     predicted: np.ndarray
@@ -181,14 +169,11 @@ class _Rows(NamedTuple):
     group: np.ndarray | None
 
     def are_enough(self, *parts: np.ndarray) -> bool:
-        """Return True if the rows of every mask (N,) in `parts` come from enough groups for an interval."""
+        """True if the rows of every mask (N,) in `parts` come from enough groups for an interval."""
         return self.group is None or all(effective_groups(self.group[part]) >= MIN_KISH for part in parts)
 
     def proportion(self, part: np.ndarray | None = None, *, is_chosen: bool = False) -> Interval:
-        """Return the interval of the fraction of correct predictions among the rows of the mask `part` (N,).
-
-        `is_chosen`: True if the predictions of the model determine the mask, for example a mask of the alerts.
-        """
+        """Return the interval of the hits in `part` (N,). `is_chosen`: True if predictions decide it, as of alerts."""
         hits = self.hits if part is None else self.hits[part]
         if self.group is None:
             return proportion_interval(hits.sum(), len(hits))
@@ -210,9 +195,9 @@ class _Rows(NamedTuple):
 
 
 def proportion_interval(hits: float, rows: float, confidence: float = CONFIDENCE) -> Interval:
-    """Return the Clopper-Pearson interval (1934) of the proportion `hits` / `rows`, or None without rows.
+    """Return the Clopper-Pearson interval (1934) of `hits` / `rows`, or None without rows.
 
-    The counts need not be integers, unlike the counts in `scipy.stats.binomtest`.
+    The counts need not be integers, unlike those of `scipy.stats.binomtest`.
 
     >>> low, high = proportion_interval(10, 10)
     >>> round(low, 3), high
@@ -233,10 +218,7 @@ def _f1_of_share(share: float) -> float:
 
 
 def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> Interval:
-    """Return the interval of the mean of C proportions `hits` / `rows` of disjoint sets of rows.
-
-    `hits`, `rows`: (C,) counts. `point`: the observed mean.
-    """
+    """Return the interval of the mean of C proportions `hits` / `rows` of disjoint sets. `point`: the observed mean."""
     classes = len(rows)
     weight = np.ones(classes)
     single = (rows > 0) & (rows <= 1)
@@ -273,9 +255,9 @@ def _widened(drawn: np.ndarray, observed: np.ndarray, rows: np.ndarray) -> np.nd
 def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.random.Generator) -> Interval:
     """Return the interval of macro F1. `point`: the observed macro F1.
 
-    An error lowers the F1 of two classes, so each random draw is a whole confusion matrix. For the lower limit, one
-    extra error is added to the pair of classes where it lowers macro F1 most. For the upper limit, one extra hit is
-    added to the class where it raises macro F1 most.
+    An error lowers the F1 of two classes, so each random draw is a whole confusion matrix. The lower limit has one
+    extra error in the pair of classes where it lowers macro F1 most, the upper limit one extra hit where it raises it
+    most.
     """
     from scipy import sparse
 
@@ -313,10 +295,9 @@ def ranking_intervals(
 ) -> dict[str, Interval]:
     """Return the intervals of AUROC and average precision of `score` (N,).
 
-    `is_positive`: (N,) bool, True for rows that should rank first. `group`: (N,) code of each row's group, None if the
-    rows are independent. The interval of average precision is the interval of a proportion of P N / (P + N) rows, where
-    P is the number of positive rows and N is the number of negative rows. If positive rows are rare, P N / (P + N) is
-    about P.
+    `is_positive`: (N,) bool, True for rows that should rank first. `group`: (N,) codes, None if rows are independent.
+    The interval of average precision is that of a proportion of P N / (P + N) rows, for P positive and N negative rows:
+    about P if they are rare.
     """
     effects = (1.0, 1.0)
     if group is not None:
@@ -347,9 +328,8 @@ def ranking_intervals(
 def score_levels(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the level (N,) of each row, numbered from the highest score down, and the number of levels.
 
-    Every second level is a score of positive rows, and the other levels are the gaps between these scores. The first
-    level is the gap above the highest score of a positive row, and the second level is this score. AUROC and average
-    precision depend only on the numbers of positive and negative rows in each level.
+    Every second level is a score of positive rows, the others are the gaps around them, the first one above all. AUROC
+    and average precision depend only on the numbers of positive and negative rows in each level.
     """
     levels = np.unique(score[is_positive])
     below = np.searchsorted(levels, score, side="left")
@@ -360,7 +340,7 @@ def score_levels(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray
 def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator) -> np.ndarray:
     """Return random draws (R,) of AUROC from the counts (2, G) of rows by level, with one extra row of each class.
 
-    `worst`: True to rank the extra negative row first and the extra positive row last, False for the opposite ranks.
+    `worst`: True to rank the extra negative row first and the extra positive row last, False for the opposite.
     """
     # As in a Clopper-Pearson interval, one extra row of each class is added to the observed rows.
     padded = np.pad(counts, ((0, 0), (1, 1)))
@@ -377,10 +357,7 @@ def draw_count(numbers: int) -> int:
 
 
 def _limits(low: np.ndarray, high: np.ndarray, point: float) -> Interval:
-    """Return a lower limit from the draws `low` and an upper limit from the draws `high`.
-
-    Move the limits so that `point` is not outside of them.
-    """
+    """Return limits from the draws `low` and `high`, moved so that `point` is not outside of them."""
     tail = (1 - CONFIDENCE) / 2
     # In a very narrow interval, random draws may put a limit on the wrong side of the observed value.
     return min(float(np.quantile(low, tail)), point), max(float(np.quantile(high, 1 - tail)), point)

@@ -1,7 +1,4 @@
-"""The calibration section: predicted probabilities compared with observed frequencies.
-
-The section also shows the effect of temperature scaling.
-"""
+"""The calibration section: predicted probabilities and observed frequencies, and the effect of temperature scaling."""
 
 from __future__ import annotations
 
@@ -20,10 +17,7 @@ BIAS = {1: "too high", -1: "too low", 0: "right"}
 
 
 def calibration_section(report: Report) -> Section:
-    """Compare the predicted probability of the positive label with its observed frequency.
-
-    Without a positive label, compare the probability of the most probable class with the accuracy.
-    """
+    """Compare the probability of the positive label, or of the most probable class, with its observed frequency."""
     index, probabilities = report.positive_index, report.evaluation.probabilities
     if index is None:
         happened, probability = report.labels == probabilities.argmax(axis=1), probabilities.max(axis=1)

@@ -28,11 +28,7 @@ def confusion_section(report: Report) -> Section:
 
 
 def _cells(counts: list[int]) -> list[HeatCell]:
-    """Return one cell for each count of a true class.
-
-    The colour of a cell shows the count as a fraction of all rows of the class. A fraction of the rows of all classes
-    would hide the errors of rare classes.
-    """
+    """The colour shows the fraction of the rows of a class; one of all rows would hide errors of rare classes."""
     total = max(1, sum(counts))
     return [HeatCell(number(count), count / total, "count") for count in counts]
 

@@ -31,9 +31,8 @@ BLANK = "␣"  # symbol for a blank token, which character tokenizers produce
 class LineToken(NamedTuple):
     """A token in a line of tokens.
 
-    `side`: effect of the token on the prediction. `side` is "supports", "opposes", "unread" if the model did not read
-    the token, or "" if no contributions were computed. `share`: strength of the token's background colour, as a CSS
-    percentage. `value`: contribution of the token, formatted as text.
+    `side`: "supports", "opposes", "unread" if the model did not read the token, or "" without contributions. `share`:
+    strength of the background, as a CSS percentage. `value`: contribution as text.
     """
 
     text: str
@@ -45,9 +44,8 @@ class LineToken(NamedTuple):
 class ShownMistake(NamedTuple):
     """A misclassified row, for the template of the page. One of `line`, `cells`, `chart` and `table` shows its tokens.
 
-    `texts`: dict text field → original text. `line`: the tokens of the row in one line. `separator`: text between two
-    tokens of the line. `cells`: id, position and token of each cell of a strip. `legend`: id and text of the most
-    frequent values of the strip, and their numbers of tokens. `static`: dict static field → its value.
+    `texts`: dict text field → original text. `separator`: text between tokens of the line. `cells`: id, position and
+    token of each cell of a strip. `legend`: id, text and number of the most frequent values of the strip.
     """
 
     mistake: Mistake
@@ -63,10 +61,7 @@ class ShownMistake(NamedTuple):
 
 
 def mistakes_section(report: Report) -> Section | None:
-    """Return the misclassified rows, or None for a report without rows of the data.
-
-    The row whose true label has the lowest probability comes first.
-    """
+    """Return the misclassified rows, by rising probability of the true label, or None without rows of the data."""
     if not report.mistakes and report.metrics.accuracy < 1:
         return None
     contributions = [mistake.row.contributions for mistake in report.mistakes]
@@ -117,10 +112,7 @@ def _chart(row: DescribedRow) -> Markup:
 
 
 def _token_line(table: TokenTable, contributions: Sequence[float | None] | None) -> list[LineToken]:
-    """Return the first and last tokens of a row as one line of at most `MAX_LINE` characters.
-
-    The line has at least one token from each end of the row.
-    """
+    """Return the first and last tokens of a row, at least one of each, in at most `MAX_LINE` characters."""
     tokens = [shortened(" ".join(texts), MAX_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
     most = len(tokens)
     while most > 2 and len(" | ".join(tokens[index] for index in _ends(len(tokens), most))) > MAX_LINE:
@@ -159,7 +151,6 @@ def _contribution(value: float | None) -> str:
 
 
 def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
-    """Return a table with one row for each token, numbered from 1, and one column for each field."""
     columns = dict(list(table.columns.items())[:MAX_COLUMNS])
     kinds = {
         shortened(name, 30): "number" if all(map(NUMERIC.match, filter(None, texts))) else "text"

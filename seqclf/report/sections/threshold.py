@@ -28,10 +28,7 @@ BOX = {
 
 
 class OperatingPoint(NamedTuple):
-    """Metrics of the positive label at one threshold. An alert is a row that is predicted as positive.
-
-    `precision`: precision, or `None` if no row is an alert. `alerts`: fraction of all rows that are alerts.
-    """
+    """Metrics of the positive label at a threshold. `precision`: `None` without alerts. `alerts`: fraction of rows."""
 
     threshold: float
     recall: float
@@ -42,8 +39,7 @@ class OperatingPoint(NamedTuple):
 def threshold_section(report: Report) -> Section | None:
     """Return the table of scores and the slider, or `None` if neither applies.
 
-    The table needs a decision with targets or a threshold. The slider needs rows with the positive label and rows
-    with another label.
+    The table needs a decision with targets or a threshold, the slider rows with the positive label and others.
     """
     targets = threshold_labels(report.result.decision, report.positive)
     blocks: list[Block] = []
@@ -70,11 +66,7 @@ def threshold_section(report: Report) -> Section | None:
 
 
 def change_table(report: Report, targets: Sequence[str]) -> Table:
-    """Compare the scores of argmax with the scores of the decision in a table.
-
-    The table has rows for accuracy, and for recall and precision of each label in `targets`. One column has the scores
-    of predicting the most probable label (argmax). The other column has the scores of predicting by the decision.
-    """
+    """Compare argmax with the decision: accuracy, and recall and precision of each label in `targets`."""
     confusion = confusion_matrix(report.labels, report.evaluation.probabilities.argmax(axis=1), len(report.classes))
     argmax, decision = confusion_metrics(confusion, report.classes), report.metrics
     both = (argmax, decision)
@@ -115,21 +107,18 @@ def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: floa
 
 
 def _caption(metrics: PositiveMetrics, share: float) -> str:
-    """Return the areas below the precision-recall curve and the ROC curve. `share`: fraction of positive rows."""
+    """`share`: fraction of positive rows."""
     average_precision = f"Average precision {score_text(metrics.average_precision)} (alerts at random: {share:.4f})"
     return f"{average_precision}, AUROC {score_text(metrics.auroc)} (alerts at random: 0.5)."
 
 
 def _dot(point: OperatingPoint) -> dict[str, str]:
-    """Return the position of a point on the curve as CSS lengths from the left and from the top."""
+    """Return the position on the curve as CSS lengths from the left and from the top."""
     left = BOX["left"] + point.recall * BOX["width"]
     up = BOX["bottom"] + (point.precision or 0.0) * BOX["height"]
     return {"left": f"{100 * left:.2f}%", "top": f"{100 * (1 - up):.2f}%"}
 
 
 def _script_state(points: list[OperatingPoint]) -> dict[str, Any]:
-    """Return the data that `threshold.js` reads.
-
-    Thresholds are formatted in Python, so that the page and the terminal print them with the same digits.
-    """
+    """Return the data that `threshold.js` reads, formatted here, so that page and terminal print the same digits."""
     return {"points": points, "texts": [probability_text(point.threshold) for point in points], **BOX}

@@ -31,10 +31,7 @@ def tokens_read_section(report: Report) -> Section | None:
 
 
 def _table(curve: TokensCurve) -> Table:
-    """Return a table with one row for each budget, one row for the operating point, and one row for reading all tokens.
-
-    A budget is a limit on the fraction of tokens read.
-    """
+    """Return a row for each budget (a limit on the fraction of tokens read), the operating point and all tokens."""
     validation = curve.splits["validation"]
     knee = validation.index(curve.point("validation"))
     within = {max((i for i, point in enumerate(validation) if point.tokens <= budget), default=0) for budget in BUDGETS}

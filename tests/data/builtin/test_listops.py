@@ -74,13 +74,6 @@ def test_the_same_seed_gives_the_same_expressions(tmp_path):
     assert read[0].equals(read[1]) and not read[0].equals(read[2])
 
 
-def test_limits_that_allow_too_few_expressions_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"rows=201: max_depth=2, .* allow about 200 different"):
-        write(tmp_path, rows={"train": 201}, operators=["MIN", "SM"], max_depth=2, max_args=2, max_length=4, seed=0)
-    with pytest.raises(ValueError, match=r"max_args=1: must be at least 2"):
-        write(tmp_path, rows={"train": 1}, operators=["SM"], max_depth=2, max_args=1, max_length=4, seed=0)
-
-
 def test_only_the_operators_that_are_named_are_drawn(tmp_path):
     write(tmp_path, rows={"train": 300}, **{**LIMITS, "operators": ["MED", "SM"]}, seed=0)
     tokens = {

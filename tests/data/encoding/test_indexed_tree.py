@@ -51,11 +51,8 @@ def test_lists_in_any_order_are_the_tree_of_its_brackets(tree):
         (["a", "b", "c"], [-1, 2, 1], "node 1 is not below the root but in a cycle or below it"),
         (["It", "is", "good"], [2, 0, 2], "no node is the root; count from 0, and give the root -1"),
         (["a", "b"], [-1], "has 2 tokens, 1 parents; give as many of each"),
-        ([], [], "has no nodes"),
         ("a b", [-1], "its tokens are the text 'a b'; write lists as"),
-        (["a", "b"], ["x", "0"], "the parent of node 0 is 'x'; give whole numbers"),
         (["a", "b"], [-1, 0.6], "the parent of node 1 is 0.6; give whole numbers"),
-        (["a", "b"], [-1, "9" * 5000], "the parent of node 1 is '9{39}…; give whole numbers"),
     ],
 )
 def test_lists_that_are_no_tree_are_refused_with_the_reason(tokens, parents, reason):

@@ -13,7 +13,6 @@ from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
-from seqclf.errors import InputError
 
 NUMBERS = [[0.5 + row, None, 2.0 * row, None if row % 3 else 7.25] for row in range(20)]
 SENTINELS = (-999, 1e30)
@@ -93,18 +92,3 @@ def test_files_of_float32_hold_the_listed_decimals(options, tmp_path):
     path = write(tmp_path / "t.parquet", {"x": pa.array(rows, pa.list_(pa.float32())), "y": LABELS})
     dataset = prepare(options(train=path, label="y", fields={"x": {**PLAIN, "missing_values": [-99.9]}}))
     assert dataset.encoders["x"].scales.mean[0, 0] > 0
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"missing_values": [-999]}, r"data.fields.x.missing_values: needs missing=last"),
-        ({"missing_values": -999, "missing": "last"}, r"data.fields.x.missing_values=-999: must be a list of numbers"),
-        ({"missing_values": ["NA"], "missing": "last"}, "must be a list of numbers"),
-        ({"missing_values": [True], "missing": "last"}, "must be a list of numbers"),
-    ],
-)
-def test_invalid_lists_are_named(options, tmp_path, option, message):
-    path = write(tmp_path / "t.parquet", {"x": WRITTEN, "y": LABELS})
-    with pytest.raises(InputError, match=message):
-        prepare(options(train=path, label="y", fields={"x": {"kind": "number", **option}}))

@@ -1,7 +1,5 @@
 """Sequences scaled by themselves agree with a plain loop, for any amplitude, offset, length and batch mates."""
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -12,7 +10,6 @@ from support.table_files import write
 from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
-from seqclf.errors import InputError
 
 
 def column(rows, width=1):
@@ -213,25 +210,6 @@ def test_sequences_are_decoded_from_their_levels():
 def test_copies_are_found_by_their_original_values():
     keys = ENCODER.token_keys(pa.array([[1.0, 2.0], [10.0, 20.0], [1.0, 2.0]]))[:, 0].tolist()
     assert keys[:2] == keys[4:] and not set(keys[:2]) & set(keys[2:4])
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        (None, None, "levels: missing"),
-        ("floor", [0.0], "levels.floor"),
-        ("mean", [1.0, 2.0], "levels.mean"),
-        ("resolution", [float("nan")], "levels.resolution"),
-    ],
-)
-def test_a_state_that_no_field_can_have_is_refused(key, value, message):
-    state = json.loads(json.dumps(ENCODER.state()))
-    if key is None:
-        del state["levels"]
-    else:
-        state["levels"][key] = value
-    with pytest.raises(InputError, match=message):
-        make_encoders([ENCODER.field])["x"].restore(state)
 
 
 def test_truncated_sequences_are_scaled_by_the_tokens_they_keep(options, tmp_path):

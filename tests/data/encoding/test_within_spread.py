@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.encoding.within_spread import MIN_WITHIN, fit_within
+from seqclf.data.encoding.scales import MIN_WITHIN, fit_within
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.models.embedding import FieldEmbedding

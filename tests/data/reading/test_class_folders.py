@@ -104,12 +104,6 @@ def test_new_files_outside_the_class_folders_make_the_cache_stale(options, tmp_p
     assert prepare(options(train=folder, label="label")).report["train"].refused == 1
 
 
-def test_a_class_without_files_is_named(options, tmp_path):
-    folder = tree(tmp_path / "t", {**DEEP, "none/.keep": ""})
-    with pytest.raises(InputError, match=r"t/none: the folder of a class holds no file that can be read; fill it"):
-        prepare(options(train=folder, label="label"))
-
-
 def test_links_are_followed_but_not_round_in_circles(tmp_path):
     folder = tree(tmp_path / "t", {"a/1.txt": "one", "b/2.txt": "two"})
     tree(tmp_path / "elsewhere", {"3.txt": "three"})

@@ -76,12 +76,6 @@ def test_names_of_readers_are_names_of_columns(tmp_path, kind, name, orders):
         assert found == ["abcd"] * count
 
 
-def test_a_name_that_arrow_keeps_is_refused(tmp_path):
-    feather.write_feather(pa.table({"x": [[1], [2]], "__filename": [1, 2], "label": ["a", "b"]}), tmp_path / "t.arrow")
-    with pytest.raises(InputError, match="__filename"):
-        load_data(str(tmp_path / "t.arrow"), label="label")
-
-
 @pytest.mark.parametrize("folder", ["seed=1", "label=oops"])
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl"])
 def test_a_path_adds_no_column(tmp_path, folder, kind):
@@ -106,21 +100,6 @@ def test_folders_of_a_glob_are_columns_that_a_key_names(tmp_path, kind):
     (tmp_path / "labels.csv").write_text("card,label\n" + "\n".join(f"{card},{'ab'[card % 2]}" for card in range(90)))
     inferred = load_data(path, label="label", overrides=[*overrides, f"data.labels={tmp_path}/labels.csv"])
     assert "day" not in [field.name for field in inferred.schema.fields]
-
-
-@pytest.mark.parametrize("kind", ["parquet", "arrow", "stream"])
-@pytest.mark.parametrize("nested", [False, True])
-def test_a_name_that_is_not_utf8_is_refused(tmp_path, kind, nested):
-    path = tmp_path / f"t.{'parquet' if kind == 'parquet' else 'arrow'}"
-    table = pa.table({"label": ["a", "b"], "x" if nested else "QQQQ": [[{"QQQQ": 1}]] * 2})
-    if kind == "stream":
-        with pa.ipc.new_stream(path, table.schema) as writer:
-            writer.write_table(table)
-    else:
-        write(table, path, kind)
-    path.write_bytes(path.read_bytes().replace(b"QQQQ", b"Q\xff\xfeQ"))
-    with pytest.raises(InputError, match=r"t\.(parquet|arrow): (has a column name|holds text) that is not valid utf-8"):
-        load_data(str(path), label="label")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "arrow", "jsonl", "csv", "nested parquet", "nested jsonl"])

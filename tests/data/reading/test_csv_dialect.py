@@ -152,19 +152,6 @@ def test_files_of_other_columns_are_named(tmp_path):
         cells(tmp_path / "*.csv")
 
 
-@pytest.mark.parametrize(
-    ("reader", "message"),
-    [
-        ({"encoding": "cp1252"}, r"data.encoding=cp1252: not supported"),
-        ({"delimiter": "ab"}, r"data.delimiter=ab: must be one character"),
-        ({"quote": "ab"}, r"data.quote=ab: must be one character, or '' to turn quoting off"),
-    ],
-)
-def test_unusable_reader_options_are_named(tmp_path, reader, message):
-    with pytest.raises(InputError, match=message):
-        cells(write_csv(tmp_path / "t.csv", simple()), **reader)
-
-
 def test_the_header_of_a_row_without_end_is_read_in_bounded_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_dialect, "MAX_BEGINNING", 1000)
     path = write_lines(tmp_path / "t.csv", ["x,label", *'"1\n",' * 5000])

@@ -230,11 +230,6 @@ def test_partitioned_parquet_keeps_its_partition_columns(options, tmp_path):
     assert dataset.classes == ["no", "yes"] and len(decoded(dataset)) == 20
 
 
-def test_order_without_group_is_refused(options, tmp_path):
-    with pytest.raises(InputError, match=r"data.order_by: sorts the events of a group; name the group too"):
-        prepare(options(train=write(tmp_path / "t.parquet", table()), label="fraud", order_by="time"))
-
-
 def test_a_row_of_lists_is_no_event(options, tmp_path):
     columns = {"card": [1, 2], "x": [[1], [2]], "fraud": ["a", "b"]}
     with pytest.raises(InputError, match=r"column 'x' holds BIGINT\[\], but with data.group_by a row is one event"):

@@ -77,11 +77,6 @@ def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
     assert table.look_up(keys)["label"].to_pylist() == ["1", "2", None]
 
 
-def test_a_table_needs_something_to_be_joined_by(options):
-    with pytest.raises(InputError, match=r"data.labels: is joined by data.id; name the id that both files have"):
-        options(train="t.csv", labels="l.csv", label="y")
-
-
 def test_a_row_without_an_id_gets_no_label(options, tmp_path):
     """Not even that of a row of the table which has no id either."""
     ids = [f"r{row}" for row in range(18)]

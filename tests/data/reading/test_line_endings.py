@@ -79,17 +79,3 @@ def test_a_line_that_duckdb_would_drop_is_refused(tmp_path, monkeypatch, name, s
     number = start.count(b"\n") + 1
     with pytest.raises(InputError, match=rf"{name}: line {number}: longer than the 2 MB a line of text can have"):
         cells(tmp_path / name)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_a_large_line_among_rows_is_not_lost(tmp_path, encoding):
-    rows = ["x,label", *["1,a"] * 50, "Ċ" * 18_000_000, *["1,a"] * 50]  # a byte of Ċ in UTF-16 is that of a line end
-    (tmp_path / "t.csv").write_text("\n".join(rows), encoding=encoding)
-    with pytest.raises(InputError, match=r"t\.csv: line 52: longer than the 2 MB"):
-        cells(tmp_path / "t.csv", encoding=encoding)
-
-
-def test_utf16_without_a_byte_order_mark_is_refused(tmp_path):
-    (tmp_path / "t.csv").write_text("x,label\n1,a\n", encoding="utf-16-be")
-    with pytest.raises(InputError, match=r"t\.csv: has no byte order mark"):
-        cells(tmp_path / "t.csv", encoding="utf-16")

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.api.fit import load_data
-from seqclf.errors import InputError
 
 ROWS, TOKENS = 40, 4
 TYPELESS = ("csv", "tsv")
@@ -205,9 +204,3 @@ def test_a_column_may_be_named_like_a_variable_of_sql(tmp_path, name):
     ]
     dataset = load_data(pa.Table.from_pylist(rows), label="label", overrides=["data.fields={k: category}"])
     assert set(dataset.encoders["k"].vocabulary.values.to_pylist()) == {"a", "b"}
-
-
-def test_a_member_with_the_name_of_a_column_is_refused(tmp_path):
-    rows = [{"events": [{"label": "a", "w": 1}], "label": "xy"[row % 2]} for row in range(60)]
-    with pytest.raises(InputError, match=r"events\.label: has the name of another column"):
-        load_data(pa.Table.from_pylist(rows), label="label")

@@ -49,11 +49,6 @@ def test_a_query_that_writes_is_refused_and_writes_nothing(here, query):
     assert sorted(here.rglob("*")) == before
 
 
-def test_a_pivot_without_its_columns_is_refused():
-    with pytest.raises(InputError, match=r"data\.query: a PIVOT must list its columns: PIVOT … ON column IN"):
-        load_query("PIVOT input ON label USING count(*)")
-
-
 @pytest.mark.parametrize("name", ["in/*.csv", "t.parquet"])
 def test_a_connection_stays_as_narrow_as_it_was_opened(here, name):
     with SourceReader(Source(name, "data.train")) as reader:

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 from support.table_files import simple, write
 
-from seqclf.config.user_errors import user_error
 from seqclf.data.reading import sources
 from seqclf.data.reading.sources import Source, class_folder, local_files, source_state
-from seqclf.errors import InputError
 
 
 def source(path):
@@ -33,11 +31,6 @@ def test_the_digest_follows_the_files_and_how_they_are_read(tmp_path):
     assert source_state(Source(str(path), "data.train", encoding="latin-1")) != digest
     os.utime(path, ns=(1, 1))
     assert source_state(source(path)) != digest
-
-
-def test_a_built_in_file_that_does_not_exist_is_named():
-    with pytest.raises(InputError, match=r"data.train=builtin:nope.parquet: no such built-in file"):
-        local_files(source("builtin:nope.parquet"))
 
 
 @pytest.mark.parametrize("home", ["unknown", "not writable", "taken by another user"])
@@ -63,11 +56,3 @@ def test_without_a_home_folder_the_cache_is_a_private_temporary_folder(home, mon
     assert folder.parent == tmp_path and folder.stat().st_mode & 0o777 == 0o700
     assert (folder == usual) is (home != "taken by another user")
     assert capsys.readouterr().err.count(f"data.cache_dir={folder}") == 1
-
-
-def test_a_path_in_an_unknown_home_folder_is_one_line(monkeypatch):
-    monkeypatch.delenv("HOME")
-    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
-    with pytest.raises(RuntimeError) as raised:
-        local_files(source("~/t.csv"))
-    assert user_error(raised.value).where == "~"

@@ -94,11 +94,6 @@ def test_a_column_that_nobody_needs_may_hold_anything():
     assert to_arrow(mixed, "data", columns=["x"]).to_pydict() == {"x": [1]}
 
 
-def test_columns_of_the_same_name_are_refused():
-    with pytest.raises(InputError, match="columns 'a' and 'A' have the same name"):
-        to_arrow(pd.DataFrame([[1, 2]], columns=["a", "A"]), "data")
-
-
 PLAIN = {
     "dictionary": (pa.array(["a", "b"]).dictionary_encode(), "string"),
     "list of dictionaries": (pa.array([["a"]], pa.list_(pa.dictionary(pa.int8(), pa.string()))), "list<item: string>"),

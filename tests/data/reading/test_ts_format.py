@@ -3,11 +3,9 @@
 import json
 
 import numpy as np
-import pytest
 from support.table_files import write_lines
 
 from seqclf.data.prepare import prepare
-from seqclf.errors import InputError
 
 HEADER = ["#comment", "@problemName Vowels", "@timeStamps false", "@univariate false", "@classLabel true a b", "@data"]
 
@@ -61,16 +59,3 @@ def test_missing_values_can_be_filled(options, tmp_path):
     position = split.row_numbers.tolist().index(4)
     tokens = split.sequences.fields["series"][split.sequences.offsets[position] : split.sequences.offsets[position + 1]]
     assert tokens.tolist() == [[1, 3, 1, 1], [1, 4, 0, 1], [5, 4, 1, 0]]
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["@problemName x", "1,2:a"], r"t.ts: has no @data line; it is not a .ts file"),
-        (["@timeStamps true", "@data", "(0,1):a"], r"t.ts: line 1: @timeStamps true is not read"),
-        (["@classLabel false", "@data", "1,2"], r"t.ts: no column 'label' \(data.label\)"),
-    ],
-)
-def test_other_files_are_refused(options, tmp_path, lines, message):
-    with pytest.raises(InputError, match=message):
-        prepared(options, write_lines(tmp_path / "t.ts", lines))

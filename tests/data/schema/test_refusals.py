@@ -130,21 +130,6 @@ def test_a_positive_label_that_does_not_exist_is_named(options, tmp_path, positi
     path = write(tmp_path / "t.csv", simple())
     with pytest.raises(InputError, match=rf"data.positive={positive}: no such label; {remedy}"):
         prepare(options(train=path, label="label", positive=positive))
-    for labels, named in (
-        (["a", "b", "c", "d"], "4 .a, b, c, d.; set"),
-        (["a", "b", "A", "b"], "3 .*; spell 'A' and 'a'"),
-    ):
-        path = write(tmp_path / "t.csv", {"tokens": TOKENS, "label": labels * 5})
-        with pytest.raises(InputError, match=rf"data.positive=a: needs two classes, not {named}"):
-            prepare(options(train=path, label="label", positive="a"))
-
-
-def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(
-        InputError, match=r"data.cache_dir=.*/file: cannot be written \(.*\); free space there, or name another"
-    ):
-        prepare(options(train=write(tmp_path / "t.csv", simple()), label="label", cache_dir=tmp_path / "file"))
 
 
 def test_options_are_checked_against_the_configuration(options):

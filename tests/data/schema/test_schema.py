@@ -118,13 +118,7 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
             {"fields": {"id": {"kind": "number", "column": "x"}}},
             r"data.fields.id: .*rename it: \"data.fields={my_name: ",
         ),
-        (
-            LISTS,
-            {"fields": {"é" * 101: {"kind": "number", "column": "x"}}},
-            "data.fields.é+: is reserved or not an identifier of up to 200 bytes",
-        ),
         (TEXTS, {}, r"t.csv: cannot tell which columns hold the tokens \(.*: x, z\); name them: data.fields.COLUMN="),
-        ({}, {}, r"cannot tell which columns hold the tokens \(columns other than label and id: none\)"),
     ],
 )
 def test_invalid_options_are_named(columns, options, message):

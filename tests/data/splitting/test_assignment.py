@@ -117,13 +117,6 @@ def test_unusable_split_options_are_named(change, message):
         parse_options(SplitOptions, {**DEFAULTS, **change}, "data.split").check(None, set())
 
 
-def test_a_fold_beside_a_test_file_is_refused():
-    options = parse_options(SplitOptions, {**DEFAULTS, "by": "fold", "fold": 0}, "data.split")
-    options.check(None, {"validation"})
-    with pytest.raises(InputError, match=r"data.split.by=fold: makes the test of a fold of train; leave out data.test"):
-        options.check(None, {"test"})
-
-
 def folds_of(labels, folds, keys=None, seed=0):
     """(N,) fold in which each row is in the test, and (folds, N) splits of every fold."""
     shares = {"train": 0.8 - 0.8 / folds, "validation": 0.2 - 0.2 / folds, "test": 1 / folds}
@@ -214,14 +207,7 @@ def test_folds_validate_on_different_groups():
     ("by", "keys", "folds", "message"),
     [
         ("fold", [1, 2, 2], 5, r"folds=5: there are only 2 different values of user; set fewer folds, or"),
-        ("fold", None, 5, r"folds=5: there are only 3 rows; set fewer folds, or give more data"),
         ("time", [1, 1, 1], None, r"none of 3 rows for train; there are only 1 different values of user; give more"),
-        (
-            "random",
-            None,
-            None,
-            r"by=random: none of 3 rows for .*; there are only 3 rows; give more data, another",
-        ),
     ],
 )
 def test_errors_for_too_few_rows_or_groups_name_a_remedy(by, keys, folds, message):

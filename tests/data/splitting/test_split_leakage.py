@@ -78,11 +78,6 @@ def test_drop_earlier_leaves_the_test_whole(options, files):
     assert sum(dataset.leaks.dropped.values()) == 3 and dataset.leaks.dropped["test"] == 0
 
 
-def test_dropping_all_training_rows_is_refused(options, files):
-    with pytest.raises(InputError, match=r"data.split.on_leak=drop_earlier: leaves no row for train, as all are in a"):
-        prepare(options(**{**files, "test": files["train"]}, label="y", split={"on_leak": "drop_earlier"}))
-
-
 def test_error_stops_and_names_the_leaks(options, files):
     with pytest.raises(InputError, match=r"2 rows of test hold a sequence .*; 1 row of test has an id.*on_leak=drop"):
         prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "error"}))

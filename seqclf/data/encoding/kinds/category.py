@@ -49,9 +49,7 @@ WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:[.]0*)?")  # matches the sam
 
 
 class CategoryEncoder(VocabularyEncoder):
-    """Encodes categorical values as ids of a vocabulary (see `Vocabulary`).
-
-    With the option `missing: value`, missing values are allowed and have an id of their own.
+    """Encodes categorical values as ids of a vocabulary (see `Vocabulary`). With `missing: value`, null has an id.
 
     >>> encoder = CategoryEncoder(Field("shop", "category", ("shop",)))
     >>> train = pa.record_batch({"shop": encoder.stage(pa.array([["fuel", "cafe"], ["cafe"]]))})
@@ -173,9 +171,7 @@ def _are_integers(cells: pa.ChunkedArray) -> bool:
 
 
 def text_or_boolean(values: Iterable[Any]) -> str:
-    """Return `boolean` if all values are booleans or spell booleans, such as true and false, otherwise `text`.
-
-    Texts spell booleans only if all texts have the same capitalization, such as `True` and `False`.
+    """Return `boolean` if all values are or spell booleans with one capitalization, such as `True`, otherwise `text`.
 
     >>> text_or_boolean(["True", "False"]), text_or_boolean(["True", "true"])
     ('boolean', 'text')
@@ -189,9 +185,9 @@ def text_or_boolean(values: Iterable[Any]) -> str:
 
 
 def texts_sql(column: str, kind: str, values: str) -> str:
-    """Return SQL that casts the elements of a list, or of a list of lists, to texts.
+    """Return SQL that casts the elements of a list, or of a list of lists, of the DuckDB type `kind` to texts.
 
-    `kind`: DuckDB type of the list. `values`: type of the field's values (see `Field`).
+    `values`: type of the field's values (see `Field`).
     """
     nesting = "[]" * max(1, kind.count("["))
     if element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
@@ -202,9 +198,9 @@ def texts_sql(column: str, kind: str, values: str) -> str:
 
 
 def value_from_python(value: Any, values: str) -> int | str | None:
-    """Convert a Python value to a text or to an integer, by the same rules as for a cell of a table.
+    """Convert a Python value to a text or an integer, by the rules for a cell of a table. Raises ValueError.
 
-    `values`: type of the field's values (see `Field`). Raises ValueError if the value does not have the type `values`.
+    `values`: type of the field's values (see `Field`).
 
     >>> value_from_python("7.0", "integer"), value_from_python(7.0, "text"), value_from_python("7.0", "text")
     (7, '7', '7.0')

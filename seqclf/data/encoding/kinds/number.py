@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.number_column import NumberColumn
-from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, stored_array
+from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, fit_within, stored_array
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -19,7 +19,6 @@ from seqclf.data.encoding.sequence_scale import (
     stored_levels,
     unit_levels,
 )
-from seqclf.data.encoding.within_spread import fit_within
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
 from seqclf.data.schema.field_options import (
@@ -49,9 +48,8 @@ HALF_DIGIT = np.uint64(2**19)  # added before masking, so that numbers are round
 class RawChannels(NamedTuple):
     """Unscaled channels of N rows with S tokens.
 
-    `lengths`: (N,) number of tokens of each row. `seen`: (S, W) mask, True where a value is present. `values`: (S, W)
-    numbers, NaN where a value is missing. With the option `since`, `values` has the shape (S, 2 W), and the second half
-    of the channels holds elapsed times.
+    `lengths`: (N,). `seen`: (S, W) mask, True where a value is present. `values`: (S, W), NaN where missing; with the
+    option `since` (S, 2 W), where the second half holds elapsed times.
     """
 
     lengths: np.ndarray
@@ -60,26 +58,21 @@ class RawChannels(NamedTuple):
 
 
 class NumberEncoder(NumberColumn):
-    """Encodes numbers as float channels.
+    """Encodes numbers as float channels, in this order: values, masks, elapsed times, log-deviations, log-means.
 
-    - `scale`: `standard` scales values to mean 0 and standard deviation 1. `robust` scales by the median and the
-      quartiles of a sample of the tokens. `sequence` scales each sequence by its own mean and standard deviation. The
-      scale `sequence` suits signals whose amplitude or offset differs much between sequences. With `sequence`, two more
-      channels per number hold the logarithms of the sequence's mean and standard deviation (see `SequenceLevels`).
-      These two channels have the same value in every token, so that the model still gets the level of the sequence. The
-      scale `none` leaves numbers unchanged.
+    - `scale`: `standard` scales to mean 0 and standard deviation 1, `robust` by the median and the quartiles of a
+      sample of the tokens, `none` not at all. `sequence` scales each sequence by its own mean and standard deviation,
+      for signals whose amplitude or offset differs much; two more channels per number then hold the logarithms of both
+      (see `SequenceLevels`), so that the model still gets the level of the sequence.
     - `log`: if True, each number x is replaced by sign(x) · log(1 + |x|) before scaling.
-    - `clip`: maximum absolute scaled value. Scaled values beyond the option `clip` are clipped.
-    - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`) or 0
-      (`zero`). With `last`, a value that is missing before the first known value is replaced by the mean.
-    - `missing_values`: numbers that stand for a missing value, such as -999. They are read as missing values in every
-      channel of the field, in training and in prediction, before anything is fit. The option needs `missing`.
+    - `clip`: maximum absolute scaled value; values beyond it are clipped.
+    - `missing`: a missing value is replaced by the mean (`mean`), the last known value of the sequence (`last`, or the
+      mean before the first one) or 0 (`zero`).
+    - `missing_values`: numbers that stand for a missing value in every channel, such as -999. The option needs
+      `missing`.
     - `mask`: if True, each number has a second channel, which is 1 where the value is present.
-    - `since`: adds a channel with the logarithm of the time since the last known value. The option `since` counts time
-      in tokens, or in seconds of a time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series
-      with Missing Values").
-
-    The channels are in this order: values, masks, elapsed times, log-deviations, log-means.
+    - `since`: adds a channel with the logarithm of the time since the last known value, in tokens, or in seconds of a
+      time field (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing Values").
 
     >>> from seqclf.data.schema.schema import Field
     >>> scaler = NumberEncoder(Field("x", "number", ("x",), width=1, options={"missing": "last"}))
@@ -130,11 +123,9 @@ class NumberEncoder(NumberColumn):
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """Return (S, W) keys of numbers. Two numbers have equal keys if they agree in ten digits.
 
-        The model gets seven digits (float32) of the scaled number. Three more digits distinguish numbers with small
-        differences around a large offset, such as times since 1970. Keys of all digits would miss duplicate sequences,
-        because the last digits change if a sum is computed in another order or a file stores only 15 digits. With
-        `scale: none`, the model gets the unscaled number as float32. With `scale: none`, a key is made from the float32
-        number.
+        The model gets seven digits (float32); three more distinguish small differences around a large offset, such as
+        times since 1970. Later digits change with the order of a sum or with a file of 15 digits. With `scale: none`,
+        the model gets the number as float32, and so does the key.
         """
         values = np.ascontiguousarray(vector_values(column, self.width), np.float64) + 0.0  # -0.0 becomes 0.0
         values[np.isnan(values)] = np.nan  # NaN has many bit patterns, and keys need a single one
@@ -156,7 +147,6 @@ class NumberEncoder(NumberColumn):
             self.within = fit_within(scaled, self.channels)
 
     def _read_channels(self, read: ReadColumns) -> Iterator[RawChannels]:
-        """Yield the unscaled channels of each staged record batch."""
         others = [] if self.since in (None, "tokens") else [self.since]
         return map(self._raw_channels, read(self.field.name, *others))
 
@@ -164,7 +154,6 @@ class NumberEncoder(NumberColumn):
         return scale_sequences(channels.values[:, : self.width], channels.seen, channels.lengths)
 
     def _scaled_channels(self, raw: np.ndarray) -> np.ndarray:
-        """Return the (S, channels) scaled channels. `raw`: unscaled channels."""
         scaled = _scaled(raw, self.scales.mean, self.scales.deviation)
         if self.option("clip") is not None:
             scaled[:, : self.width] = self._clipped(scaled[:, : self.width])
@@ -176,7 +165,7 @@ class NumberEncoder(NumberColumn):
         return self._channels_of(list_lengths(column), vector_values(column, self.width), clock)
 
     def _channels_of(self, lengths: np.ndarray, values: np.ndarray, clock: np.ndarray | None) -> RawChannels:
-        """Return the unscaled channels of (S, W) values. `clock`: (S,) time of each token, None to count tokens."""
+        """`clock`: (S,) time of each token, None to count tokens."""
         if self.option("log"):
             values = np.sign(values) * np.log1p(np.abs(values))
         seen = ~np.isnan(values) if self.missing != "refuse" else np.ones(values.shape, bool)
@@ -245,10 +234,7 @@ class NumberEncoder(NumberColumn):
         return self.missing != "refuse" and self.option("mask")
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the original values of each token as one text.
-
-        A number in parentheses replaces a missing value.
-        """
+        """Return the original values of each token as one text. A number in parentheses replaces a missing value."""
         more = " …" if self.width > DECODED_CHANNELS else ""
         texts, is_missing = self._texts(fields), np.isnan(self.original_values(fields))
         cells = np.where(is_missing, "(" + texts + ")", texts)
@@ -263,10 +249,7 @@ class NumberEncoder(NumberColumn):
         return {name: cells[:, channel].tolist() for channel, name in enumerate(names)}
 
     def _texts(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the (T, W) original values as texts. For a missing value, the text shows the number that replaced it.
-
-        If the option `clip` clipped a value, the text of the value is the limit with ≤ or ≥ in front.
-        """
+        """Return (T, W) original values as texts, replaced ones where missing, and with ≤ or ≥ where clipped."""
         scaled, values = fields[self.field.name][:, : self.width], self._unscaled(fields)
         limit = np.float32(self.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
@@ -274,24 +257,18 @@ class NumberEncoder(NumberColumn):
         return np.array([sign + plain_number(value) for sign, value in pairs], object).reshape(values.shape)
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the (T, W) float64 numbers of the tokens in the units of the data.
-
-        If the mask of the field marks a number as missing, the number is NaN.
-        """
+        """Return the (T, W) float64 numbers of the tokens in the units of the data, NaN where the mask says missing."""
         values = self._unscaled(fields)
         masks = fields[self.field.name][:, self.width : 2 * self.width]
         return np.where(masks > 0, values, np.nan) if self._has_mask else values
 
     def _unscaled(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the (T, W) float64 original values of encoded tokens.
-
-        A missing value is the number that replaced it.
-        """
+        """Return the (T, W) float64 original values, those that replaced missing ones included."""
         values = self._unscaled_logs(fields)
         return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
 
     def _unscaled_logs(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the (T, W) float64 values of encoded tokens before scaling, and after the option `log`."""
+        """Return the (T, W) float64 values before scaling, and after the option `log`."""
         encoded = fields[self.field.name]
         if self.levels is not None:
             mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
@@ -312,10 +289,7 @@ class NumberEncoder(NumberColumn):
         return np.concatenate([values, others], axis=1, dtype=np.float32)
 
     def neutral(self, tokens: np.ndarray) -> np.ndarray:
-        """Return tokens in which every value is the mean, and in which all values are marked as missing.
-
-        Elapsed times, log-deviations and log-means remain unchanged.
-        """
+        """Return tokens with the mean as every value, all marked as missing. Times and levels remain unchanged."""
         known = self.width * (2 if self._has_mask else 1)
         tokens = tokens.copy()
         tokens[:, :known] = 0.0

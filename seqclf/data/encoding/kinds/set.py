@@ -48,18 +48,15 @@ ODD_SHARE = 0.1  # lists of codes are sets, not vectors, if more than this fract
 
 
 class SetEncoder(VocabularyEncoder):
-    """Encodes the values of a token as ids of a vocabulary.
+    """Encodes the values of a token, which may have none, as ids of a vocabulary, whose vectors the model combines.
 
-    The model combines the vectors of these ids (see `BagSpec`). The order of the values is ignored. If a value occurs
-    twice in a token, its id is encoded twice. A token may have no values.
+    The order of the values is ignored. A value that occurs twice is encoded twice (see `BagSpec`).
 
     - `min_count`, `max_size`, `hash_size`: see `Vocabulary`.
-    - `combine`: the model combines the vectors of a token's values by `mean`, `sum` or `max`.
-    - `max_values`: maximum number of values of a token. A row is rejected if one of its tokens has more than
-      `max_values` values.
-    - `missing`: the choice `empty` allows missing values. A missing token becomes a set without values, and missing
-      values within a set are left out.
-    - `separator`: text between the values of a token, if a token is written as one text. The text between two tokens is
+    - `combine`: `mean`, `sum` or `max` of the vectors of a token's values.
+    - `max_values`: maximum number of values of a token; rows with a larger one are rejected.
+    - `missing`: with `empty`, a missing token has no values, and missing values within a set are left out.
+    - `separator`: text between the values of a token that is written as one text. Tokens are separated by
       `data.list_separator`.
 
     >>> encoder = SetEncoder(Field("codes", "set", ("codes",)))
@@ -83,8 +80,8 @@ class SetEncoder(VocabularyEncoder):
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
         """Return True if the tokens are lists of texts, or lists of integer codes with different lengths.
 
-        If all lists of numbers have the same length, they are vectors and not sets. In an event table, lists are always
-        sets. In a table without events, the majority of the rows decides, because a few rows may be damaged.
+        Lists of numbers of one length are vectors, except in an event table. The majority of the rows decides, because
+        a few may be damaged.
         """
         if not events and is_list(cells.type) and not is_list(cells.type.value_type):
             return False  # return early, because it takes long to look at all values
@@ -185,20 +182,15 @@ class SetEncoder(VocabularyEncoder):
         return self._split_sql(f"CAST({value} AS VARCHAR)")
 
     def _split_sql(self, text: str) -> str:
-        """Return SQL that splits the text of one token into the values of the token.
-
-        Empty values are left out.
-        """
+        """Return SQL that splits the text of one token into its values. Empty values are left out."""
         parts = f"list_filter({split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
         return self._values_sql(parts)
 
     def _typed_sql(self, tokens: str) -> str:
-        """Return SQL that converts the values in a list of lists to the field's type."""
         texts = f"TRY_CAST({tokens} AS VARCHAR[][])"
         return f"list_transform({texts}, lambda token: {whole_numbers('token')})" if self.integers else texts
 
     def _values_sql(self, values: str) -> str:
-        """Return SQL that converts the values in a list to the field's type."""
         return whole_numbers(values) if self.integers else f"TRY_CAST({values} AS VARCHAR[])"
 
     def element_from_python(self, entry: Any) -> Any:
@@ -235,11 +227,7 @@ class SetEncoder(VocabularyEncoder):
         problems.mark_tokens(np.flatnonzero(counts > limit), row_of_token, column, reason)
 
     def _values(self, column: pa.Array) -> tuple[np.ndarray, pa.Array]:
-        """Return the (S,) number of values of each token, and an array with the values of all tokens.
-
-        The returned values do not contain nulls. Rows in which nulls are not allowed were already rejected by
-        `check_elements`.
-        """
+        """Return the (S,) number of values of each token, and all values. Forbidden nulls are rejected already."""
         tokens = pc.list_flatten(column)
         counts, values = lengths_or_zero(tokens).astype(np.int64), pc.list_flatten(tokens)
         if values.null_count:
@@ -249,10 +237,7 @@ class SetEncoder(VocabularyEncoder):
         return counts, values
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return lists of lists of provisional codes.
-
-        If the vocabulary is hashed, the inner lists hold ids and not codes.
-        """
+        """Return lists of lists of provisional codes, or of ids if the vocabulary is hashed."""
         counts, values = self._values(column)
         self.widest = max(self.widest, int(counts.max(initial=1)))
         codes = pa.array(self.vocabulary.codes_of(values), pa.int32())
@@ -260,7 +245,7 @@ class SetEncoder(VocabularyEncoder):
         return pa.ListArray.from_arrays(list_offsets(list_lengths(column)).astype(np.int32), tokens)
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """Return (S,) keys of tokens. Tokens with the same values have equal keys, whatever the order of the values."""
+        """Return (S,) keys of tokens, equal for the same values in any order."""
         counts = lengths_or_zero(pc.list_flatten(column)).astype(np.int64)
         # Sums of different keys are almost never equal after mixing.
         keys = mix(self.vocabulary.keys_of(self.codes(column)) - GOLDEN_GAMMA)
@@ -305,10 +290,7 @@ def _rows(cells: pa.ChunkedArray, separator: str | None, events: bool) -> list[l
 
 
 def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str:
-    """Return `integer` if all values are integers that fit into 64 bits. Otherwise, return `text`.
-
-    Numbers that are stored as text remain text, because 007 and 7 may be different codes.
-    """
+    """Texts of digits remain text, because 007 and 7 may be different codes."""
     rows = _rows(cells, separator, events)
     values = [value for tokens in rows for token in tokens for value in token if value is not None]
     innermost = cells.type
@@ -319,5 +301,4 @@ def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> 
 
 
 def _is_code(value: Any) -> bool:
-    """Return True for a non-negative integer and for a text of decimal digits."""
     return value.isdecimal() if isinstance(value, str) else type(value) is int and value >= 0

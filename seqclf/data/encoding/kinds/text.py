@@ -36,15 +36,12 @@ class TextEncoder(RunningTextEncoder):
     """Encodes texts as token ids. Id 0 is the id of the unknown token.
 
     `tokenizer`: `word` (splits at spaces and punctuation), `bpe` (subwords), `character` or `byte`. The option
-    `vectors` names a file of pretrained word vectors. Every training word that has a pretrained vector is kept in the
-    vocabulary. The attribute `vectors`, (size, D) float32, holds one vector per id. A word without a pretrained vector
-    has a vector of zeros.
+    `vectors` names a file of pretrained word vectors, and every training word in it is kept in the vocabulary. The
+    attribute `vectors`, (size, D) float32, is zero for other words.
 
-    Only the tokenizer `bpe` must be trained before it can split a text. With any other tokenizer, texts are staged as
-    provisional codes of their tokens, and are truncated like lists. The vocabulary therefore counts only tokens that
-    remain after truncation. The tokenizer `bpe` is trained on the first or the last `max_length` words of each text,
-    depending on `truncate`. The first or last `max_length` words contain all tokens that remain after truncation,
-    because every word has at least one token.
+    Only `bpe` must be trained before it can split a text; it sees the first or last `max_length` words of each text,
+    which hold all tokens that remain after truncation. Other tokenizers stage provisional codes, truncated like lists,
+    so the vocabulary counts only tokens that remain.
     """
 
     options: ClassVar[Mapping[str, Option]] = {
@@ -55,7 +52,6 @@ class TextEncoder(RunningTextEncoder):
         "vectors": text_option(),
     }
     file_options = ("vectors",)
-    token_separator = " "
 
     def set_up(self) -> None:
         self.kind: str = self.option("tokenizer")
@@ -72,7 +68,7 @@ class TextEncoder(RunningTextEncoder):
         self.vector_size: int | None = None
 
     def _tokens(self, text: str) -> Iterable[str]:
-        """Split a text into tokens. If the tokenizer is `bpe`, split the text into words."""
+        """Split a text into tokens, or into words for `bpe`."""
         if self.words is not None:
             return self.words.words(text)
         text = self.splitter.normalizer.normalize_str(text)
@@ -82,7 +78,7 @@ class TextEncoder(RunningTextEncoder):
         return chain.from_iterable(word for word, _ in words) if self.kind == "byte" else [word for word, _ in words]
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Return lists of provisional codes. If the tokenizer is `bpe`, return the texts themselves."""
+        """Return lists of provisional codes, or the texts themselves for `bpe`."""
         if self.kind == "bpe":
             return column
         codes, ends = array("i"), [0]  # an array needs 4 bytes per token, a list needs 8 bytes
@@ -97,7 +93,6 @@ class TextEncoder(RunningTextEncoder):
         return hash_bytes(self._kept_words(text).encode() for text in column.to_pylist())
 
     def _kept_words(self, text: str) -> str:
-        """Return the words of a text that remain after truncation, joined to one string."""
         return "".join(self.truncation.cut_words(list(self._tokens(text))))
 
     def fit(self, read: ReadColumns) -> None:
@@ -140,10 +135,7 @@ class TextEncoder(RunningTextEncoder):
         self.tokenizer.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
 
     def _add_vectors(self, ranks: Mapping[str, int]) -> None:
-        """Read the pretrained vectors of the training words, and add the words with a vector to the vocabulary.
-
-        `ranks`: dict word → rank by frequency in training. New words are added in the order of their ranks.
-        """
+        """Read the vectors of training words, and add these words. `ranks`: dict word → rank by frequency."""
         assert self.tokenizer is not None
         training_words = {word: rank for word, rank in ranks.items() if word != UNKNOWN}
         key = f"data.fields.{self.field.name}.vectors"
@@ -216,10 +208,9 @@ class TextEncoder(RunningTextEncoder):
         self._set_word_ids(vocabulary)
 
     def _rebuilt(self, vocabulary: dict[str, int], model: Mapping[str, Any]) -> tokenizers.Tokenizer:
-        """Return the tokenizer that the options of the field and a stored vocabulary define, without stored settings.
+        """Return the tokenizer of the options and a stored vocabulary, without stored settings, which may be an attack.
 
-        A stored setting may come from an untrusted source: a normalizer may double a text again and again, a regular
-        expression may take hours, and a truncation may drop tokens.
+        A normalizer may double a text again and again, a regular expression take hours, and a truncation drop tokens.
         """
         tokenizer = untrained(self.kind, self.option("lowercase"))
         if model["type"] == "WordLevel":
@@ -248,10 +239,7 @@ class _KnownIds(dict[str, int]):
 
 
 def untrained(kind: str, lowercase: bool) -> tokenizers.Tokenizer:
-    """Return a tokenizer that can split texts but does not have a vocabulary yet.
-
-    Only the tokenizer `byte` has a complete vocabulary from the start.
-    """
+    """Return a tokenizer that can split texts but has no vocabulary yet, except for `byte`."""
     if kind == "byte":
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         tokenizer = tokenizers.Tokenizer(models.BPE({token: id for id, token in enumerate([UNKNOWN, *alphabet])}, []))
@@ -285,13 +273,10 @@ def train_subwords(texts: Iterator[str], lowercase: bool, min_count: int, max_si
 
 
 def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[str], np.ndarray]:
-    """Read pretrained word vectors in the text format of fastText and GloVe.
+    """Read pretrained word vectors in the text format of fastText, whose first line is skipped, or of GloVe.
 
-    Return the words of the file that are in `vocabulary`, and the vectors of these words as a (words, D) float32 array.
-
-    Each line of the file holds a word and the numbers of its vector. The first line of a fastText file is a header with
-    two numbers and is skipped. `key`: config key of the file, which error messages contain. Raises InputError if the
-    file is missing or malformed, or if it has no vector for any word of `vocabulary`.
+    Return the words that are in `vocabulary`, and their (words, D) float32 vectors. `key`: config key of the file.
+    Raises InputError if the file is missing or malformed, or has no word of `vocabulary`.
     """
     file = Path(path).expanduser()
     if not file.is_file():

@@ -52,13 +52,10 @@ MICROSECONDS = 6  # number of decimal places to which float64 seconds since 1970
 class TimeEncoder(ListEncoder):
     """Encodes the gap of each token as log(1 + gap / resolution), scaled to mean 0 and standard deviation 1.
 
-    The gap of a token is the time in seconds since the previous token of the sequence. The first token of a sequence
-    has the gap 0. If the time decreases from one token to the next, the gap is negative. `resolution` is the 5 %
-    quantile of the positive gaps in training. The log scale with this `resolution` suits gaps of microseconds as well
-    as gaps of years. The resolution, the mean and the standard deviation are fit on a sample of the training tokens.
-
-    Each cycle in the option `cycles` (hour, weekday) adds two channels: the sine and the cosine of the position within
-    the cycle.
+    The gap is the time in seconds since the previous token, 0 for the first one, negative if time decreases.
+    `resolution` is the 5 % quantile of the positive gaps of a sample of training tokens, which suits microseconds as
+    well as years. Each cycle in the option `cycles` (hour, weekday) adds the sine and the cosine of the position within
+    it.
 
     >>> gap = TimeEncoder(Field("at", "time", ("at",)))
     >>> train = pa.record_batch({"at": pa.array([[0.0, 1.0, 100.0]])})
@@ -119,10 +116,10 @@ class TimeEncoder(ListEncoder):
         return time_in_seconds(value, kind, self.option("unit"), self.option("format"), self.option("clock"))
 
     def element_from_python(self, entry: Any) -> float | None:
-        """Return a time as seconds since 1970, or a duration as seconds.
+        """Return a time as seconds since 1970, or a duration as seconds. A text is read like a text cell of a table.
 
-        A time without a time zone is read as UTC. A time of another clock than the field's becomes OTHER_CLOCK. A text
-        is converted by the same rules as a text cell of a table. A number is converted from the option `unit`.
+        A time without a zone is read as UTC; one of another clock than the field's becomes OTHER_CLOCK. Numbers have
+        the option `unit`.
         """
         if isinstance(entry, np.datetime64):
             entry = entry.astype("datetime64[us]").item()
@@ -155,11 +152,10 @@ class TimeEncoder(ListEncoder):
         )
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """Return (S,) keys of tokens.
+        """Return (S,) keys of tokens, made from the seconds since the first token of the sequence, whatever its date.
 
-        The key of a token is made from the seconds since the first token of its sequence. Two sequences with the same
-        gaps at different dates have the same keys. With the option `cycles`, the key of a token is made from its time,
-        because the model also gets the hour or the weekday.
+        With the option `cycles`, they are made from the time itself, because the model also gets the hour or the
+        weekday.
         """
         lengths, seconds = list_lengths(column), list_values(column)
         if not self.periods and len(seconds):
@@ -242,7 +238,7 @@ class TimeEncoder(ListEncoder):
 
 
 def _clock_of(field: Field, cells: pa.ChunkedArray, events: bool) -> str:
-    """Return whether most times have a zone: ZONED, LOCAL, or ANY for numbers and durations."""
+    """Return the clock of most times: ZONED, LOCAL, or ANY for numbers and durations."""
     kind, pattern = cells.type.value_type if is_list(cells.type) else cells.type, field.options.get("format")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return ZONED if getattr(kind, "tz", None) else LOCAL
@@ -256,12 +252,7 @@ def _clock_of(field: Field, cells: pa.ChunkedArray, events: bool) -> str:
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Return the (S,) gaps of tokens in seconds.
-
-    The gap of a token is the time since the previous token of the sequence, and 0 for the first token.
-
-    `lengths`: (N,) number of tokens of each sequence. `seconds`: (S,) time of each token in seconds.
-    """
+    """Return the (S,) seconds since the previous token, 0 for the first one. `lengths`: (N,). `seconds`: (S,)."""
     gaps = np.diff(seconds, prepend=seconds[:1])
     gaps[np.cumsum(lengths) - lengths] = 0.0
     return gaps

@@ -45,19 +45,15 @@ INNER = "[NODE]"  # the token of a node without a word
 
 
 class TreeEncoder(RunningTextEncoder):
-    """Encodes a tree as the token ids of its nodes and the index of each node's parent.
+    """Encodes a tree as the token ids of its nodes and the index of each node's parent, children before parents.
 
-    In the encoded tree, children come before their parents. In a file, a tree is bracketed text in one column, or lists
-    in two or three columns. A tree of lists has the token of each node, the index of each node's parent, and optionally
-    the label of each node.
+    A file holds bracketed text in one column, or in two or three columns lists of each node's token, parent and,
+    optionally, label. The tag of a node in bracketed text is the word after its bracket. With `tags: labels`, as in
+    treebanks, tags are class labels; with `tags: tokens`, as in expressions, they are tokens. With `binarize`, a node
+    with more than two children is split (see `trees.binarize`).
 
-    In bracketed text, the tag of a node is the word after its opening bracket. With `tags: labels`, as in treebanks,
-    tags are class labels and are encoded in the array `node_labels`. With `tags: tokens`, as in expressions, tags are
-    tokens. With `binarize`, a node with more than two children is split into nodes with two children (see
-    `trees.binarize`).
-
-    `parents`: (S,) int32 index of each node's parent within the sequence, -1 for the root. `node_labels`: (S,) int32
-    index of each node's label in the sorted list of training labels, -1 for a node without a known label.
+    The arrays are `parents`, (S,) int32, -1 for the root, and `node_labels`, (S,) int32 index in the sorted training
+    labels, -1 without a known label.
     """
 
     options: ClassVar[Mapping[str, Option]] = {
@@ -113,11 +109,7 @@ class TreeEncoder(RunningTextEncoder):
         return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
 
     def _part_sql(self, name: str, cells: str, kind: str) -> str:
-        """Return the SQL of one list of a tree, such as the list of parents.
-
-        A value of a wrong type is not converted. `parse_indexed` can then distinguish such a value from null and reject
-        the value.
-        """
+        """Return the SQL of one list of a tree. Wrong types are kept: `parse_indexed` can tell them from null."""
         is_text = kind in TEXT_TYPES
         is_split = is_text and self.field.separator is not None and kind != "JSON"
         items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
@@ -159,11 +151,7 @@ class TreeEncoder(RunningTextEncoder):
         return json.dumps(lists, default=_json_value)
 
     def parse(self, text: str) -> Any:
-        """Return a bracketed text unchanged.
-
-        If the tree is written as lists, parse the text as a JSON object with the lists. The keys of the JSON object are
-        the column names of the field, or the names in `LISTS`.
-        """
+        """Return a bracketed text unchanged, or parse a JSON object of lists by column name or name in `LISTS`."""
         if not self.is_indexed:
             return text
         try:
@@ -185,15 +173,11 @@ class TreeEncoder(RunningTextEncoder):
         problems.mark(np.array(list(malformed), np.int64), self.field.column, list(malformed.values()))
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """Return (N,) keys of trees. Trees with the same tokens and the same shape have equal keys.
-
-        Spaces and labels do not change the key of a tree, because the model gets neither spaces nor labels as input.
-        """
+        """Return (N,) keys of trees, by tokens and shape; spaces and labels are no input of the model."""
         # Tokens are joined with a separator, so that the tokens a, bc and the tokens ab, c have different keys.
         return hash_bytes("\0".join(tokens).encode() + tree.parents.tobytes() for tree, tokens in self._trees(column))
 
     def _trees(self, column: pa.Array) -> Iterator[tuple[Tree, list[str]]]:
-        """For each text of a column, yield the tree and the tokens of its nodes."""
         for text in column.to_pylist():
             tree = self._parse(text)
             tokens = tree.tokens

@@ -23,10 +23,7 @@ ARROW_FILE = "__filename"  # Arrow's name for the column with the path of each r
 
 
 class Arrow(Format):
-    """Format of Arrow files. DuckDB reads Arrow files with the Arrow library.
-
-    Files of the stream format, and columns of types that DuckDB does not read, are converted first.
-    """
+    """Format of Arrow files. Those of the stream format, or with types that DuckDB lacks, are converted first."""
 
     endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
 
@@ -76,10 +73,9 @@ def _batches(reader: Any) -> Iterable[pa.RecordBatch]:
 
 @lru_cache(maxsize=64)
 def _is_plain(path: Path, state: float) -> bool:
-    """Return True if DuckDB can read a file as it is. Raises InputError if the file is damaged.
+    """True if DuckDB can read a file as it is. Raises InputError if it is damaged, which would crash DuckDB.
 
-    DuckDB does not validate Arrow buffers, so a damaged file would crash the process. `state`: modification time of the
-    file. An unchanged file is not checked again, because the result is cached.
+    `state`: modification time, as a key of the cache.
     """
     with _opened(path) as reader:
         check_names(reader.schema.names, str(path))
@@ -92,7 +88,7 @@ def _is_plain(path: Path, state: float) -> bool:
 
 
 def _converted(path: Path, files: Files) -> Path:
-    """Write a copy of a file in the file format, with types that DuckDB reads, and return its path."""
+    """Return a copy of a file in the file format, with types that DuckDB reads."""
     copy = line_endings.copy_path(path, files.temporary)
     with _opened(path) as reader:
         types = plain_types(reader.schema)

@@ -29,10 +29,9 @@ class JsonLines(Format):
 
 @lru_cache(maxsize=64)
 def _types(read: str, files: str, state: SourceState) -> dict[str, str]:
-    """Return the column types of JSON files as dict column name → DuckDB type. Dates, times, UUIDs and whole numbers of
-    more than 64 bits are read as text.
+    """Return dict column → DuckDB type. Dates, times, UUIDs and integers beyond 64 bits are texts.
 
-    `state`: state of the files. The types of unchanged files are not inferred again, because the result is cached.
+    `state`: state of the files, as a key of the cache.
     """
     # All rows are read to infer the types. The types are cached, because the survey of a file needs them a second time.
     with sandbox.connect() as connection:

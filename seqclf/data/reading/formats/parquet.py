@@ -23,11 +23,10 @@ REMEDY = "write the column with one type"
 
 
 class Parquet(Format):
-    """Format of Parquet files. For Parquet files, DuckDB can also return row numbers.
+    """Format of Parquet files, for which DuckDB also returns row numbers.
 
-    By default, DuckDB casts the values of all files to the types of the first file, which may round numbers and
-    truncate times. If the types of the files differ, the files are therefore read with types that can hold the values
-    of all files.
+    If types differ, files are read with types that hold the values of all, because DuckDB casts to the types of the
+    first file, which may round numbers and truncate times.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
@@ -52,10 +51,7 @@ class Parquet(Format):
 
 @lru_cache(maxsize=10_000)
 def _schema(path: Path, changed: int) -> pa.Schema:
-    """Return the schema of a file. `changed`: modification time of the file.
-
-    An unchanged file is not read again, because the schema is cached.
-    """
+    """`changed`: modification time, as a key of the cache."""
     try:
         schema = pq.read_schema(path).remove_metadata()
         str(schema)  # decodes the names of columns and of the fields below them
@@ -81,10 +77,7 @@ def _durations(schema: pa.Schema) -> list[str]:
 
 
 def _require_common_types(paths_of: Mapping[pa.Schema, Sequence[Path]]) -> None:
-    """Raise InputError unless all files have the same columns, and types that one type can hold.
-
-    `paths_of`: dict schema → files that have it.
-    """
+    """Raise InputError unless all files have the same columns, and types that one type can hold."""
     (first, (first_path, *_)), *others = paths_of.items()
     common = _plain(first)
     for schema, (path, *_) in others:

@@ -1,7 +1,4 @@
-"""Time series files (`.ts`). The header lines begin with @, and the rows look like `1,2,3:4,5,6:label`.
-
-A colon separates two channels of a row.
-"""
+"""Time series files (`.ts`). Header lines begin with @; rows look like `1,2,3:4,5,6:label`, with : between channels."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ MAX_HEADER_LINES = 10_000  # maximum number of lines before the rows
 
 
 class TimeSeries(TextFormat):
-    """Format of time series files. The rows have the column `series`.
-
-    The rows also have the column `label` if the header declares classes.
-    """
+    """Format of time series files, with the column `series`, and `label` if the header declares classes."""
 
     endings: ClassVar[tuple[str, ...]] = (".ts",)
 
@@ -30,22 +24,18 @@ class TimeSeries(TextFormat):
 
 
 class Header(NamedTuple):
-    """Header of a time series file. `lines`: number of lines before the rows.
-
-    `has_label`: True if each row ends with a label.
-    """
+    """Header of a time series file. `lines`: lines before the rows. `has_label`: True if rows end with a label."""
 
     lines: int
     has_label: bool
 
 
 def select_series(paths: Sequence[Path], file_column: str | None) -> str:
-    """Return the SQL that reads time series files.
+    """Return the SQL that reads time series files: `series`, lists of tokens with one number for each channel, and
+    `label`.
 
-    A value in the column `series` is a list of tokens, and each token is a list with one number for each channel. The
-    column `label` holds text. If the channels of a row have different lengths, the shorter channels are padded with
-    nulls. A missing value, written as `?`, becomes NaN. `file_column`: name of an additional column with the path of
-    each row's file, or None to add no column.
+    Shorter channels of a row are padded with nulls. A missing value, written as `?`, becomes NaN. `file_column`: name
+    of a column with the path of each row's file, or None.
     """
     selects = []
     for path in paths:
@@ -67,10 +57,7 @@ def select_series(paths: Sequence[Path], file_column: str | None) -> str:
 
 
 def _read_header(path: Path) -> Header:
-    """Read the header lines up to the line `@data`.
-
-    Raises InputError if there is no line `@data`, or if the rows have time stamps.
-    """
+    """Raises InputError if there is no line `@data`, or if the rows have time stamps."""
     has_label = False
     with first_lines(path, "utf-8") as file:
         for number, line in enumerate(file, start=1):

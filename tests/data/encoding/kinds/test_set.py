@@ -291,12 +291,6 @@ def test_a_text_without_a_separator_is_refused():
         build_schema(table, "t", label="label", **keys)
 
 
-def test_lists_of_single_values_are_no_sets(tmp_path):
-    path = write(tmp_path / "train.parquet", {"codes": [["a", "b"], ["c"]] * 8, "label": ["a", "b"] * 8})
-    with pytest.raises(InputError, match=r"VARCHAR\[\], a value per token and not several"):
-        prepare(data_options(tmp_path / "cache", train=str(path), fields={"codes": "set"}))
-
-
 def test_integers_that_a_cast_would_round_are_refused(tmp_path):
     after_inference = ["[[1.5], [2]]"] * 2
     columns = {"codes": ["[[1, 2], [3]]"] * INFERENCE_ROWS + after_inference, "label": ["a", "b"] * 501}

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.table_files import write
 from tokenizers import Tokenizer, trainers
 
-from seqclf.data.encoding.kinds import text as text_module
 from seqclf.data.encoding.kinds.text import TextEncoder, untrained
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
@@ -153,11 +152,3 @@ def test_the_subwords_of_pretrained_vectors_are_restored(vectors):
     second = TextEncoder(first.field)
     second.restore(first.state())
     assert second.tokenizer.to_str() == first.tokenizer.to_str()
-
-
-def test_a_line_without_end_is_read_in_parts(vectors, monkeypatch):
-    monkeypatch.setattr(text_module, "MAX_LINE_BYTES", 1000)
-    with gzip.open(vectors / "long.vec.gz", "wb") as file:
-        file.write(b"prize" + b" 1" * 10_000)
-    with pytest.raises(InputError, match="line 2: has"):
-        fitted([*TEXTS, "1"], vectors=str(vectors / "long.vec.gz"))

@@ -1,12 +1,14 @@
-"""The section of epochs in a report: learning curves and a table with one row for each epoch."""
+"""The sections of a report about the training: its epochs, and its cost, package versions and configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqclf.documents.blocks import Picture, Section, Table, Text
-from seqclf.documents.formatting import score
+import yaml
+
+from seqclf.documents.blocks import Block, Code, Folded, Picture, Section, Table, Text
+from seqclf.documents.formatting import NO_VALUE, number, percent, score
 from seqclf.evaluation.metrics import metric_title
 from seqclf.report.figures import learning_curves
 from seqclf.report.report import Report
@@ -41,7 +43,7 @@ def epochs_section(report: Report) -> Section | None:
 
 
 def _row(report: Report, row: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
-    """Return the table cells of one epoch. The table counts epochs from 1."""
+    """The table counts epochs from 1."""
     scores = (score(row.get(f"validation/{name}")) for name in metrics)
     return [row["epoch"] + 1, *scores, CHOSEN if row["epoch"] == report.best_epoch else ""]
 
@@ -54,3 +56,24 @@ def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
     caption = "Scores of each validation"
     columns = {"epoch": "number", **dict.fromkeys(map(metric_title, metrics), "number"), "choice": "text"}
     return Table(columns, rows, strong=best, folded=title, caption=caption)
+
+
+def provenance_section(report: Report) -> Section:
+    """Return the package versions and, for a training run, its throughput, memory and configuration."""
+    blocks: list[Block] = []
+    if report.history:
+        last = report.history[-1]
+        blocks.append(
+            Text(
+                f"{len(report.history)} epochs. The last: {number(last['tokens_per_s'])} tokens a second without "
+                f"padding, padding efficiency {percent(last['padding_efficiency'])}, {number(last['memory_mb'])} "
+                "MB of memory."
+            )
+        )
+    if report.versions:
+        versions = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+        blocks.append(Text(versions, soft=True))
+    if report.config is not None:
+        config = yaml.safe_dump(dict(report.config), sort_keys=False, allow_unicode=True)
+        blocks.append(Folded("Configuration", [Code(config)]))
+    return Section("Provenance", blocks or [Text(NO_VALUE)])

@@ -1,11 +1,8 @@
-"""Plain text files in a folder that has one file or one sub-folder for each label.
-
-If there is one file for each label, each line of a file is one sequence. If there is one sub-folder for each label,
-each file is one sequence.
-"""
+"""Text files: delimited ones such as CSV and TSV, and plain ones in a folder with one for each label."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import ClassVar
 
 from seqclf.data.reading import csv_dialect
@@ -15,10 +12,25 @@ from seqclf.data.reading.sources import COMPRESSED, class_folder
 from seqclf.data.schema.casts import FILE, quote_identifier
 
 
-class PlainText(TextFormat):
-    """Format of plain text files. The rows have the columns `text` and `label`.
+class Delimited(TextFormat):
+    """Format of delimited text files. The dialect of the files is detected, and every cell is read as text."""
 
-    The label is the name of the sub-folder, or the name of the file without its endings.
+    endings: ClassVar[tuple[str, ...]] = tuple(csv_dialect.DELIMITERS)
+
+    def table(self, files: Files) -> TableSql:
+        dialect = csv_dialect.detect_dialect(files.paths, files.source)
+        options = {**files.partitions, **dialect.options}
+        # DuckDB stores a copy of a malformed line for each surplus cell, so lists without quotes would fill the memory.
+        # If malformed lines are not stored, the first malformed line stops the query.
+        if files.keep_malformed and not dialect.has_long_surplus:
+            options |= rejects.read_options()
+        return partial(scan, "read_csv", files.sql_list, options)
+
+
+class PlainText(TextFormat):
+    """Format of plain text files, with the columns `text` and `label`, the name of the sub-folder or of the file.
+
+    In a sub-folder for each label, a file is a sequence. In a file for each label, a line is one.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".txt", "")
