@@ -20,7 +20,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LIGHT = ("numpy", "pyarrow", "duckdb", "xxhash", "tokenizers", "rich", "pydantic", "pydantic-core", "typing-extensions")
-LIGHT = (*LIGHT, "pyyaml", "psutil")
+LIGHT = (*LIGHT, "pyyaml")
 JUDGE = ("scipy", "scikit-learn", "jinja2", "markupsafe", "matplotlib")
 COPIED = ("description", "readme", "license", "license-files", "authors", "keywords", "requires-python", "classifiers")
 

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
-import psutil
-
-STATUS = Path("/proc/self/status")
+STATUS, SIZES = Path("/proc/self/status"), Path("/proc/self/statm")
 
 
 def resident_mb() -> float:
-    """Return the current resident memory of this process in MB (1e6 bytes)."""
-    return psutil.Process().memory_info().rss / 1e6
+    """Return the resident memory of this process in MB (1e6 bytes): the current one on Linux, else the peak."""
+    if not SIZES.exists():
+        return peak_mb()
+    return int(SIZES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def peak_mb() -> float:
-    """Return the peak resident memory of this process in MB (1e6 bytes).
+    """Return the peak resident memory of this process in MB (1e6 bytes), 0 on Windows.
 
-    On Linux, the peak is the entry VmHWM of /proc/self/status. The package psutil does not report a peak on Linux. The
-    function `getrusage` is not used on Linux, because its peak is at least the memory of the parent process.
+    On Linux, `getrusage` is not used, because its peak is at least the memory of the parent process.
     """
     if STATUS.exists():
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024 / 1e6
     if sys.platform == "win32":
-        return psutil.Process().memory_info().peak_wset / 1e6
+        return 0.0
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024  # bytes in one unit of ru_maxrss

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,9 +38,9 @@ def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     """Return the memory that this process may use in bytes: the machine's, or the limit of its containers."""
-    import psutil  # late, because a prediction of short rows does not need it
-
-    limits = [psutil.virtual_memory().total]
+    limits = [sys.maxsize]
+    if hasattr(os, "sysconf"):  # Windows has none
+        limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for group in _groups(cgroups, own, "memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):  # control groups of version 2 and 1
             with suppress(OSError, ValueError):  # the group is not mounted here, or has no limit

@@ -7,10 +7,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
+from ssl import SSLError
 from typing import ClassVar, TypeVar
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
 
 from lightning.pytorch.loggers import Logger
 
@@ -160,11 +164,15 @@ def answers(url: str, seconds: float) -> bool:
 
     The timeout of a request covers neither the DNS lookup nor an answer that comes byte by byte.
     """
-    import requests  # requests uses the proxy and certificate settings, like W&B and MLflow
-
-    with suppress(requests.RequestException, TimeoutError):
-        return within(seconds, lambda: requests.get(url, timeout=seconds, stream=True).status_code < 500)
-    return False
+    try:
+        within(seconds, lambda: urlopen(url, timeout=seconds).close())
+    except HTTPError as error:
+        return error.code < 500
+    except URLError as error:
+        return isinstance(error.reason, SSLError)  # W&B and MLflow may know its certificate
+    except (OSError, HTTPException, ValueError):
+        return False
+    return True
 
 
 # Selection of the logger by its name in the config.
