@@ -41,24 +41,18 @@ class Head(nn.Module):
     def forward(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
     ) -> Tensor:
-        """Return logits (B, C).
+        """Return logits (B, C). `reading`: what the front end read in the batch.
 
-        Args:
-            fields: dict field → (B, T, …), static fields (B,) or (B, D). In training, number fields of tokens may be
-                missing. See `SequenceNetwork.forward`.
-            lengths: (B,) int64 numbers of tokens.
-            host_lengths: The lengths as a NumPy array, None during the export.
-            reading: What the front end read in the batch.
+        `fields`: (B, T, …), static fields (B,) or (B, D); in training, number fields of tokens may be missing.
+        `lengths`: (B,) int64. `host_lengths`: the same as a NumPy array, None during the export.
         """
         raise NotImplementedError
 
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
-        """Set the buffers of the head by training rows. Called once, before the first optimizer step.
+        """Set the buffers of the head by N training rows. Called once, before the first optimizer step.
 
-        Args:
-            rows: The N training rows.
-            means: (N, M) float32 means of the kernels; (N, 0) if no head that is fitted reads them.
-            statistics: (N, S) float32 scaled statistics.
+        `means`: (N, M) float32 means of the kernels; (N, 0) if no head that is fitted reads them. `statistics`: (N, S)
+        float32 scaled statistics.
         """
 
     def penalty(self) -> Tensor | None:

@@ -15,8 +15,7 @@ from seqclf.models.running_state import State
 class HeadsStep(nn.Module):
     """A unidirectional `HeadsClassifier` that reads one chunk (see `ChunkStep`). It runs only inside the ONNX exporter.
 
-    `network`: the network. `heads`: streaming forms of its heads. `reader`: the head whose linear layer reads the
-    windows, None if no head reads them.
+    `heads`: streaming forms of the heads. `reader`: the head whose linear layer reads the windows, None without one.
     """
 
     more_inputs: Mapping[str, float] = MappingProxyType({})

@@ -19,11 +19,10 @@ Step = Callable[[Sequence[Tensor], Tensor | None, Sequence[Tensor]], tuple[Tenso
 def scan_tokens(
     step: Step, inputs: Sequence[Tensor], inside: Tensor | None, states: Sequence[Tensor], name: str
 ) -> tuple[Tensor, list[Tensor]]:
-    """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token.
+    """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token, in an export.
 
-    This function runs only inside the ONNX exporter. `inputs`: list of the inputs (B, T, D) of the tokens. `inside`:
-    (B, T) False for padding, or None to read the padding as well. `states`: states (B, *shape) before the first token.
-    `name`: description of the step, for the text of an InputError.
+    `inputs`: list of (B, T, D). `inside`: (B, T) False for padding, or None to read the padding as well. `states`: (B,
+    *shape) before the first token. `name`: description of the step, for the text of an InputError.
     """
     # PyTorch calls `scan` a prototype. It is imported here, so that training does not depend on it.
     from torch._higher_order_ops.scan import scan
