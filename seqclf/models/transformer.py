@@ -53,7 +53,8 @@ def check_heads(hidden_size: int, heads: int) -> None:
     >>> check_heads(hidden_size=96, heads=5)
     Traceback (most recent call last):
         ...
-    seqclf.errors.InputError: model.heads=5: model.hidden_size=96 is not an even multiple of it; set     model.hidden_size=100, or other heads
+    seqclf.errors.InputError: model.heads=5: model.hidden_size=96 is not an even multiple of it; set \
+    model.hidden_size=100, or other heads
     """
     even = 2 * heads
     if hidden_size % even:

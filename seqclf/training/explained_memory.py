@@ -13,10 +13,7 @@ from seqclf.system.memory_errors import is_out_of_memory
 
 @contextmanager
 def explained_memory(task: Any, batches: SequenceDataModule) -> Iterator[None]:
-    """Convert an out-of-memory error in the block into an InputError that describes the last batch.
-
-    `task`: the `SequenceTask` in training. `batches`: the data module with the training batches.
-    """
+    """Convert an out-of-memory error in the block into an InputError that describes the last training batch."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
