@@ -11,8 +11,7 @@ from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
 from seqclf.config.override_checks import HydraArguments
 from seqclf.errors import InputError
-from seqclf.runs.processes.lost_ranks import explained_loss
-from seqclf.runs.processes.ranks import join_ranks
+from seqclf.runs.processes.ranks import explained_loss, join_ranks
 
 
 @pytest.fixture

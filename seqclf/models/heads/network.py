@@ -17,14 +17,13 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
-from seqclf.models.heads.head import Head
+from seqclf.models.heads.head import Head, HeadsStep
 from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
 from seqclf.models.heads.kernels_head import KernelsHead, LinearHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.heads.resolve import AUTO, NOT_RESOLVED, resolve_settings
 from seqclf.models.heads.statistics_head import StatisticsHead
-from seqclf.models.heads.step import HeadsStep
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import CellName, DropoutShare
 from seqclf.models.training_loss import Loss, TrainingLoss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +10,16 @@ from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec, NumberSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.onnx.scan import scan_tokens
+from seqclf.models.onnx.obstacles import REMEDY
 from seqclf.models.running_state import LOWEST, State
 
 ROWS = 3  # sequences in the trial step of a cell
 MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch
+ABOUT_SCAN = "This higher order operator"  # start of a first line in which `scan` speaks about itself
+
+# (inputs of one token, each (B, D), is_token (B,) or None to read padding as well, states) → output (B, size), new
+# states
+Step = Callable[[Sequence[Tensor], Tensor | None, Sequence[Tensor]], tuple[Tensor, list[Tensor]]]
 
 
 class RecurrentCell(nn.Module):
@@ -102,6 +107,32 @@ def run_cell(
         output, states = step(now, is_token if position >= shortest else None, states)
         outputs.append(output)
     return torch.stack(outputs, dim=1), list(states)
+
+
+def scan_tokens(
+    step: Step, inputs: Sequence[Tensor], inside: Tensor | None, states: Sequence[Tensor], name: str
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token, in an export.
+
+    `inputs`: list of (B, T, D). `inside`: (B, T) False for padding, or None to read the padding as well. `states`: (B,
+    *shape) before the first token. `name`: description of the step, for the text of an InputError.
+    """
+    # PyTorch calls `scan` a prototype. It is imported here, so that training does not depend on it.
+    from torch._higher_order_ops.scan import scan
+
+    def body(carried: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        output, new = step(now[: len(inputs)], None if inside is None else now[-1], carried)
+        # A `scan` rejects results that share memory with each other or with an argument.
+        return [state.clone() for state in new], output.clone()
+
+    read = [*inputs] if inside is None else [*inputs, inside]
+    try:
+        last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
+    except Exception as error:  # third-party code may raise any exception
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        line = next((line for line in lines if not line.startswith(ABOUT_SCAN)), type(error).__name__)
+        raise InputError(None, f"{name} fails ({line})", REMEDY) from error
+    return outputs.transpose(0, 1), list(last)
 
 
 def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
