@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(JsonResult):
-    """The JSON line of the command `export`.
+    """The JSON line of `export`, with the largest error (`Parity.max_error`) and batches of the parity check.
 
-    `parity`: largest error of the exported model in the parity check against PyTorch (see `Parity.max_error`). `cells`:
-    number of batches in the parity check. `decision`: name of the decision rule.
+    `decision`: name of the decision rule.
     """
 
     bundle: str
@@ -32,7 +31,7 @@ class ExportResult(JsonResult):
 
 @command("export", "seqclf.command_options.ExportConfig")
 def main(config: ExportConfig) -> ExportResult | dict[str, str]:
-    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch.
+    """Export the model of a checkpoint, and check that it gives the same logits as PyTorch.
 
     With `triton`, write a model folder for Triton from a bundle that exists.
     """

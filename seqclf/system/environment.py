@@ -18,8 +18,7 @@ def resident_mb() -> float:
 def peak_mb() -> float:
     """Return the peak resident memory of this process in MB (1e6 bytes).
 
-    On Linux, the peak is the entry VmHWM of /proc/self/status. The package psutil does not report a peak on Linux. The
-    function `getrusage` is not used on Linux, because its peak is at least the memory of the parent process.
+    On Linux, psutil does not report a peak, and that of `getrusage` is at least the memory of the parent process.
     """
     if STATUS.exists():
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
