@@ -122,11 +122,6 @@ def test_impossible_budgets_are_refused_in_one_line(adaptive, budget):
     assert "\n" not in str(error.value)
 
 
-def test_a_budget_for_a_bundle_that_reads_everything_is_refused(exported):
-    with pytest.raises(InputError, match=r"budget=0\.5: the model of this bundle always reads whole sequences; remove"):
-        load(exported("events").folder, budget=0.5)
-
-
 @pytest.mark.slow
 def test_a_checkpoint_without_its_metrics_reads_everything(adaptive, tmp_path):
     task, _, sequences = adaptive

@@ -182,10 +182,6 @@ def test_a_missing_file_fails_files(copy_bundle, name):
     assert failed(folder) == ["files"]
 
 
-def test_a_folder_that_is_no_bundle_fails_files(tmp_path):
-    assert failed(tmp_path) == failed(tmp_path / "nowhere") == ["files"]
-
-
 def test_a_changed_byte_fails_files(copy_bundle):
     folder = copy_bundle("events")
     content = bytearray((folder / "model.onnx").read_bytes())
@@ -289,14 +285,6 @@ def test_logits_that_are_not_finite_for_one_token_fail_one_token(copy_bundle):
 def test_a_decision_without_a_threshold_or_with_an_unknown_label_fails_decision(copy_bundle, changes):
     folder = copy_bundle("alerts")
     sign(folder, decision={**manifest_of(folder)["decision"], **changes})
-    assert failed(folder) == ["decision"]
-
-
-def test_an_unknown_label_of_a_target_fails_decision(copy_bundle):
-    folder = copy_bundle("alerts")
-    decision = manifest_of(folder)["decision"]
-    decision["targets"][0]["label"] = "k9"
-    sign(folder, decision=decision)
     assert failed(folder) == ["decision"]
 
 

@@ -170,12 +170,6 @@ def test_a_row_of_a_pandas_frame_is_one_row(classifier):
     np.testing.assert_array_equal(loaded.predict_proba(frame.iloc[1]), loaded.predict_proba([[3]]))
 
 
-def test_a_list_of_lists_is_no_sequence_of_categories(classifier):
-    rows = [[[1, 2], [3]], next(pd.DataFrame({"a": [1], "b": [[2]]}).itertuples()), [1]]
-    *predictions, _ = classifier("events").predict(rows)
-    assert all(row["prediction"] is None and "events is not" in row["error"] for row in predictions)
-
-
 def test_a_sequence_may_be_a_frame_or_a_series(classifier):
     vectors = np.random.default_rng(0).normal(size=(3, 2))
     frames = [vectors.tolist(), pd.DataFrame(vectors), pl.DataFrame(vectors)]
