@@ -54,8 +54,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     task = load_task(checkpoint, config.trust)
     run = checkpoint.absolute().parent.parent  # absolute, because a relative path may have no parent folders
     metrics = _read_mapping(run / "metrics.json", read_json)
-    # A run has several checkpoints. The scores in metrics.json are used only if they were computed with this
-    # checkpoint.
+    # The scores in metrics.json are those of one of the run's checkpoints.
     written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)

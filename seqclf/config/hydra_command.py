@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None:
-    """Compose the config from conf/`name`.yaml and the command line, and call `function` with it, as `options`."""
+    """Compose the config, check it by the pydantic model at the dotted path `options`, and call `function` with it."""
     begun = False
 
     def run(config: DictConfig) -> None:

@@ -87,7 +87,7 @@ def shell_word(text: str) -> str:
 
 
 def is_plain(value: str) -> bool:
-    """Return True if a string needs no quotes for Hydra, which would parse it as a float or null.
+    """Return True if a string needs no quotes, because Hydra does not parse it as a float or null.
 
     `label_text` converts a parsed integer or lower-case boolean back to the same string.
     """

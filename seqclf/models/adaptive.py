@@ -57,8 +57,7 @@ class HaltingHead(nn.Module):
         return self.outputs(outputs) + self.certainty * certainty[..., None]
 
 
-# Names that the exported `AdaptiveStep` uses for an input and two outputs. A field of the data may not have one of
-# these names.
+# Names of an input and two outputs of the exported `AdaptiveStep`, which no field of the data may have.
 OWN_NAMES = {"threshold", "read", "halted"}
 
 
@@ -105,8 +104,7 @@ class AdaptiveClassifier(SequenceClassifier):
         super().__init__(fields, num_classes, **arguments)
         self.earliness = earliness
         self.threshold = math.inf
-        # The gain is the running mean of (loss after the first token) - (loss after the last token). The gain is a
-        # buffer, so that checkpoints contain the gain, and resumed training can continue with the same gain.
+        # Running mean of (loss after the first token) - (loss after the last token), a buffer for resumed training.
         self.register_buffer("gain", torch.zeros(()))
         self.halting = HaltingHead(self.encoder.size)
 
@@ -136,8 +134,7 @@ class AdaptiveClassifier(SequenceClassifier):
         self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Mapping[str, Tensor]
     ) -> Tensor:
         """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
-        # Compute the certainty without gradients. With gradients, training could lower the loss by making the
-        # classifier overconfident or underconfident.
+        # Without gradients: training could lower the loss by making the classifier over- or underconfident.
         with torch.no_grad():
             parts = [prefixes]
             if not torch.compiler.is_exporting():

@@ -58,8 +58,7 @@ class BagEmbedding(nn.Embedding):
             ids = ids.masked_fill(dropped, UNKNOWN_IDS["bag"])
         if torch.onnx.is_in_onnx_export():
             return self._combined(ids)
-        # embedding_bag saves memory: the vectors of all ids would take K times the memory of the result. ONNX does not
-        # have embedding_bag, so the export uses `_combined`.
+        # Vectors of all ids would take K times the memory of the result. ONNX has no embedding_bag, so `_combined`.
         bags = nn.functional.embedding_bag(ids.flatten(0, 1), self.weight, mode=self.combine, padding_idx=NO_VALUE)
         return bags.unflatten(0, ids.shape[:2])
 
@@ -98,7 +97,6 @@ class NumberProjection(nn.Linear):
     ):
         super().__init__(len(scaled), size)
         self.deviation = deviation
-        # The checkpoint does not store this buffer, because the buffer is computed from the constructor arguments.
         noise = deviation * torch.tensor(scaled, dtype=torch.float32)
         if within is not None:
             noise = noise * torch.tensor(within, dtype=torch.float32)

@@ -116,8 +116,7 @@ def build_encoder(
     parameters = set(arguments_of(located).names)
     taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
     provided = {"input_size", *taken}
-    # This first check assumes that all parameters are set, because `arguments` may set the parameters that `encoder`
-    # does not set.
+    # All parameters count as set here, because `arguments` may set those that `encoder` does not.
     check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
     check_arguments("model", located, [*arguments, *settings], provided)
     extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}

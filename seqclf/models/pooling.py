@@ -65,7 +65,7 @@ class Pooling(nn.Module):
             # The backward direction starts at the last token, so its output at the first token depends on all tokens.
             backward_last = outputs[:, 0, self.forward_size :]
             return torch.cat([forward_last, backward_last], dim=-1) if backward_last.shape[-1] else forward_last
-        # Zero the padding with torch.where. Multiplying the padding by 0 would not work, because padding may be NaN.
+        # Padding may be NaN, so it is replaced and not multiplied by 0.
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         if kind == "mean":
             return torch.where(inside, outputs, 0.0).sum(dim=1) / lengths[:, None].to(outputs.dtype)
@@ -162,8 +162,7 @@ class Pooling(nn.Module):
 
     def _attended_prefixes(self, outputs: Tensor, inside: Tensor, before: Sequence[Tensor]) -> Tensor:
         assert self.score is not None
-        # Compute in float64. In float32, the weight of an early token could become 0 if a later token has a much higher
-        # score.
+        # In float32, the weight of an early token could become 0 if a later token has a much higher score.
         scores = self.score(outputs).double().masked_fill(~inside, LOWEST)
         highest = scores.amax(dim=1, keepdim=True)
         total, weight = torch.zeros_like(highest), torch.zeros_like(highest)

@@ -24,8 +24,7 @@ def rotary_angles(longest: int, head_size: int, device: torch.device | None = No
     >>> rotary_angles(3, head_size=4).tolist()[2]
     [2.0, 0.019999999552965164]
     """
-    # Do not store the angles in a buffer, because precision=bf16-true rounds buffers to bfloat16, which cannot
-    # represent 257.
+    # Not in a buffer, which precision=bf16-true rounds to bfloat16, where 257 is missing.
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     positions = torch.arange(longest, dtype=torch.float32, device=device)
     return positions[:, None] * ROTARY_BASE**-exponents
@@ -83,9 +82,8 @@ class SelfAttention(nn.Module):
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Return the attention outputs (B, H, T, S). `mask`: (B, 1, 1, T), False for padding, `None` without it."""
-        # Do not apply dropout to the attention weights. With dropout, PyTorch on a CPU stores all attention weights (B,
-        # H, T, T). For T = 2000, these weights take 80 times the memory of the result, and the computation takes 6
-        # times as long as tiled attention.
+        # With dropout, PyTorch on a CPU stores all attention weights (B, H, T, T): for T = 2000, 80 times the memory
+        # of the result, and 6 times the time of tiled attention.
         return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def onnx_form(self) -> nn.Module:
@@ -180,8 +178,7 @@ class Transformer(SequenceEncoder):
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         longest = tokens.shape[1]
         mask = None
-        # A batch without padding needs no mask. Use `host_lengths` for this check, because reading `lengths` would wait
-        # for the GPU.
+        # A batch without padding needs no mask. Reading `lengths` in place of `host_lengths` would wait for the GPU.
         if host_lengths is None or (host_lengths < longest).any():
             inside = token_mask(lengths, longest)
             # Zero the padding before attention, because padding may be NaN, and 0 * NaN is NaN.

@@ -140,7 +140,6 @@ def manifest_of(folder):
 
 
 def sign(folder, **changes):
-    """Compute the hashes of all files and the digest anew."""
     manifest = {**manifest_of(folder), **changes}
     manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in manifest["files"]}
     write_signed(folder, manifest)
@@ -154,7 +153,6 @@ def change_graph(folder, change):
 
 
 def rename_input(graph, old, new):
-    """Let all nodes read `new` in place of `old`."""
     for node in graph.node:
         for index, name in enumerate(node.input):
             if name == old:

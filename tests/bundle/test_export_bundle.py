@@ -66,8 +66,6 @@ def test_a_model_with_a_changed_weight_fails_parity(exported, tmp_path):
 
 
 class ConstantSession:
-    """A session that returns one value for every logit."""
-
     def __init__(self, value):
         self.value = value
 

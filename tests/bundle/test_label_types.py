@@ -33,7 +33,6 @@ TYPES = {
 
 
 def labelled(kind, folder):
-    """Dataset of twenty rows whose labels are the two values of a type of TYPES."""
     labels = pd.Series(TYPES[kind][0]).repeat(10).reset_index(drop=True)
     frame = pd.DataFrame({"events": [[row % 4, 1] for row in range(20)], "label": labels})
     pq.write_table(pa.Table.from_pandas(frame), folder / "train.parquet")

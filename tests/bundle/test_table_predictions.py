@@ -20,7 +20,6 @@ KINDS = ["events", "text", "position", "visits", "card"]
 
 
 def table_of(kind, sequences):
-    """Arrow table with the columns that the bundle of a kind was trained on."""
     return pa.Table.from_pylist(sequences) if kind == "card" else pa.table({kind: sequences})
 
 

@@ -21,15 +21,11 @@ LSTM = "model=lstm"
 
 
 class Net(SequenceNetwork):
-    """A network of another package."""
-
     def __init__(self, fields, num_classes, *, kernel):
         super().__init__()
 
 
 class Margin(nn.Module):
-    """A loss of another package."""
-
     def __init__(self, margin):
         super().__init__()
 

@@ -16,7 +16,6 @@ from seqclf.runs.processes.ranks import explained_loss, join_ranks
 
 @pytest.fixture
 def four_ranks(monkeypatch):
-    """Variables of rank 3 of torchrun on two machines of two devices."""
     for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
 

@@ -31,8 +31,6 @@ MODEL = defaults("model", "lstm")
 
 
 class Net(SequenceNetwork):
-    """A network that takes none of the keys of conf/model/lstm.yaml but `dropout`."""
-
     def __init__(self, fields, num_classes, *, kernel, dropout, heads=2):
         super().__init__()
         self.arguments = (kernel, dropout, heads)
@@ -45,16 +43,12 @@ class Anything(SequenceNetwork):
 
 
 class Conv(SequenceEncoder):
-    """An encoder that takes `hidden_size` and `dropout` of the classifier around it."""
-
     def __init__(self, input_size, *, hidden_size, kernel, dropout):
         super().__init__()
         self.size, self.arguments = hidden_size, (kernel, dropout)
 
 
 class Extended(SequenceClassifier):
-    """A classifier that chooses an argument of its encoder."""
-
     def __init__(self, fields, num_classes, *, margin, **options):
         super().__init__(fields, num_classes, **{"kernel": 7, **options})
         self.margin = margin

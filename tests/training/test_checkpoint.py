@@ -19,7 +19,6 @@ pytestmark = QUIET
 
 @pytest.fixture
 def state(task, fit, tmp_path):
-    """Content of the checkpoint of a short training."""
     path = tmp_path / "good.ckpt"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

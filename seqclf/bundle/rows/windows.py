@@ -73,8 +73,7 @@ def source_windows(
     the rows of a window when the caller requests the next one. `window_rows`: number of rows of a window, or about so
     many of an event table.
     """
-    # The query of the bundle may name the label column. In a file without labels, a null column replaces the label
-    # column.
+    # The query of the bundle may name the label column, which is null in a file without labels.
     source = _with_columns(schema, source) if label is None and table is None else source
     null_columns = (schema.label,) if label is None and schema.label is not None else ()
     with SourceReader(source, null_columns=null_columns) as reader:

@@ -242,6 +242,7 @@ class FrontEnd(nn.Module):
 
     @staticmethod
     def _sums(values: Tensor, size: int) -> Tensor:
+        """(…, T) → (…, T // size)."""
         return values if size == 1 else functional.avg_pool1d(values, size) * size
 
     def scaled_windows(self, windows: Tensor, first: int) -> Tensor:

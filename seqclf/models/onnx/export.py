@@ -244,8 +244,7 @@ def _exporting() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic
-        # size.
+        # PyTorch cannot export a `scan` with gradients of a cell that multiplies a weight by a symbolic size.
         with torch.no_grad(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield

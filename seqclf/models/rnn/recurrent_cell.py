@@ -17,8 +17,7 @@ ROWS = 3  # sequences in the trial step of a cell
 MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch
 ABOUT_SCAN = "This higher order operator"  # start of a first line in which `scan` speaks about itself
 
-# (inputs of one token, each (B, D), is_token (B,) or None to read padding as well, states) → output (B, size), new
-# states
+# (inputs (B, D) of one token, is_token (B,) or None to read padding as well, states) → output (B, size), new states
 Step = Callable[[Sequence[Tensor], Tensor | None, Sequence[Tensor]], tuple[Tensor, list[Tensor]]]
 
 

@@ -37,8 +37,7 @@ class TreeClassifier(SequenceClassifier):
         super().__init__(fields, num_classes, **self.fixed_arguments, **arguments)
         self.node_loss = node_loss
         codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])
-        # The last entry, with the value -1, stands for nodes without a label. The checkpoint does not store this
-        # buffer, because the buffer is computed from the argument `fields`.
+        # The last entry, with the value -1, stands for nodes without a label.
         self.register_buffer("node_classes", torch.tensor([*codes, -1]), persistent=False)
 
     def training_loss(

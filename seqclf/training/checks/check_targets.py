@@ -137,7 +137,7 @@ def _try_optimizer(settings: Config) -> None:
 
 
 def resolve_model(settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a network and its encoder, with default values for missing arguments of own classes.
+    """Return the settings of a network and its encoder, with defaults for missing arguments of this package.
 
     Raises InputError for a value of a wrong type, for an argument that no class takes, and for a missing one.
     """

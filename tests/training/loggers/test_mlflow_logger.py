@@ -16,7 +16,6 @@ CONFIG = {"model": {"hidden_size": 8, "cell": "gru"}, "data": {"fields": {"a/b (
 
 @pytest.fixture
 def store(tmp_path, monkeypatch):
-    """Address of an empty store of files, which unlike a database takes no time to create."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/store")
     return f"file:{tmp_path}/store"
@@ -31,7 +30,6 @@ def read_run(store):
 
 @pytest.fixture
 def logged(store, settings, finished):
-    """A run with two steps of curves and a result."""
     logger = open_logger(settings("logger=mlflow", "logger.tags={owner: risk}"), finished.folder, CONFIG)
     for epoch, recall in enumerate((0.5, 0.75)):
         logger.curves.log_metrics({"validation/recall": recall, "validation/recall/so, so": 0.25}, step=10 * epoch)
