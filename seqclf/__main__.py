@@ -1,7 +1,4 @@
-"""The command `seqclf`, which runs the other commands.
-
-For example, `seqclf train …` runs `python -m seqclf.train …`.
-"""
+"""The command `seqclf`, which runs the others: `seqclf train …` runs `python -m seqclf.train …`."""
 
 from __future__ import annotations
 

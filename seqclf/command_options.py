@@ -58,11 +58,7 @@ class PredictConfig(CommandOptions):
 
 
 class EvaluateConfig(CommandOptions):
-    """Config of the command `evaluate`. See conf/evaluate.yaml for the meaning and default of each key.
-
-    `data` is a plain dict. The command replaces null values in `data` by the values in the bundle, and then converts
-    the dict to `DataOptions`.
-    """
+    """Config of the command `evaluate` (see conf/evaluate.yaml). Null values of `data` become those of the bundle."""
 
     data: dict[str, Any]
     bundle: FullText
@@ -86,11 +82,7 @@ class DoctorConfig(CommandOptions):
 
 
 class JudgeConfig(CommandOptions):
-    """Config of the command `judge`. See conf/judge.yaml for the meaning and default of each key.
-
-    `decision` is a plain dict. The command fills its null values from the run, and then converts it to
-    `DecisionOptions`.
-    """
+    """Config of the command `judge` (see conf/judge.yaml). Null values of `decision` become those of the run."""
 
     run: FullText | None
     scores: FullText | None
@@ -112,10 +104,7 @@ class CompareConfig(CommandOptions):
 
 
 class DescribeConfig(CommandOptions):
-    """Config of the command `describe`. See conf/describe.yaml for the meaning and default of each key.
-
-    An experiment may also set keys of the training. The command `describe` does not check such keys.
-    """
+    """Config of the command `describe` (see conf/describe.yaml). Keys of the training are not checked."""
 
     data: DataOptions
     decision: DecisionOptions

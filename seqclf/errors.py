@@ -15,7 +15,7 @@ STORE = re.compile("s3[an]?|gc?s|abfss?|hdfs", re.IGNORECASE)  # schemes of stor
 def without_credentials(text: str) -> str:
     """Return a text in which each URL has `***` for its user, for the values of its query and for its fragment.
 
-    The container of an Azure URL, which stands where other URLs have a user, is kept, and so is a pattern of a store.
+    Kept are the container of an Azure URL, which stands where other URLs have a user, and a pattern of a store.
 
     >>> without_credentials("https://me:word@host/t.csv?X-Amz-Signature=ab&x=1: no file")
     'https://***@host/t.csv?X-Amz-Signature=***&x=***: no file'
@@ -34,12 +34,10 @@ def without_credentials(text: str) -> str:
 class InputError(ValueError):
     """Error for a file, a row or a setting that cannot be used.
 
-    `where`: place of the error, such as a file, a row or a config key. `where` is None if the caller adds the place
-    later (see `within`). `problem`: text that describes the problem. `remedy`: text that tells the user how to fix the
-    problem. The error text is one line with the place, the problem and the remedy. If a command raises an InputError,
-    it prints this line and exits with `exit_code`. The line may contain text from data files, so control characters are
-    escaped, and a long line is shortened in the middle. The attributes contain the texts as they were given, except
-    that URLs are without credentials.
+    `where`: place of the error, such as a file, a row or a config key; None if the caller adds it later (see `within`).
+    `problem`: description. `remedy`: how to fix it. The error text is one line with the three, which a command prints
+    before it exits with `exit_code`. As it may contain text from data files, control characters are escaped, and a long
+    line is shortened in the middle. The attributes are as given, except that URLs are without credentials.
 
     >>> error = InputError("row 2", "a\\nb is no number", "fix the cell")
     >>> print(error.within("train.csv"))
@@ -68,11 +66,7 @@ class InputError(ValueError):
         return self.problem if self.where is None else f"{self.where}: {self.problem}"
 
     def within(self, where: object, remedy: str | None = None) -> InputError:
-        """Return a copy of this error with an additional place, such as "train.csv" before "row 2".
-
-        `where`: place to add, such as a file or a config group. If `where` is None, no place is added. `remedy`: text
-        to add to the remedy of this error, or None.
-        """
+        """Return a copy of this error with an additional place, such as "train.csv" before "row 2", and remedy."""
         parts = [str(part) for part in (where, self.where) if part is not None]
         return type(self)(": ".join(parts) or None, self.problem, "; ".join(filter(None, [self.remedy, remedy])))
 
@@ -82,9 +76,7 @@ class InputError(ValueError):
 
 
 class RefusedValueError(ValueError):
-    """Error that a validator of config values raises for a wrong value.
-
-    The validator does not know the config key, so the error has no place.
+    """Error that a validator of config values raises for a wrong value, without the config key, which it does not know.
 
     >>> print(RefusedValueError("must be at most 1", "write 10 % as 0.1").at("data.split.test=10"))
     data.split.test=10: must be at most 1; write 10 % as 0.1
@@ -106,7 +98,7 @@ def _one_line(text: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first non-blank line of an error text. If the text is blank, return the name of the error class.
+    """Return the first non-blank line of an error text, or the name of the error class.
 
     >>> first_line(ValueError("\\n no such column\\nLINE 1: …")), first_line(KeyError())
     ('no such column', 'KeyError')

@@ -118,10 +118,7 @@ def _time_column(classifier: Classifier, config: EvaluateConfig) -> str | None:
 
 
 def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions:
-    """Return the options to read the labelled file.
-
-    If an option is null in the config, the option of the training data is used.
-    """
+    """Return the options to read the labelled file; null ones are those of the training data."""
     from seqclf.data.options import DataOptions
     from seqclf.data.prepare import with_generated
 
@@ -142,11 +139,7 @@ def _write_report(
     warnings: list[str],
     periods: list[PeriodScores],
 ) -> None:
-    """Write the report as an HTML page.
-
-    `mistakes`: dict row index → readable tokens, for the worst misclassified rows. `warnings`: lines
-    about fields that moved, and about rejected rows. `periods`: scores by time.
-    """
+    """`mistakes`: dict row index → readable tokens, for the worst misclassified rows. `periods`: scores by time."""
     from datetime import datetime
 
     from seqclf.report.page import write_report

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportResult(JsonResult):
-    """The JSON line of the command `export`.
+    """The JSON line of `export`, with the largest error (`Parity.max_error`) and batches of the parity check.
 
-    `parity`: largest error of the exported model in the parity check against PyTorch (see `Parity.max_error`). `cells`:
-    number of batches in the parity check. `decision`: name of the decision rule.
+    `decision`: name of the decision rule.
     """
 
     bundle: str
@@ -32,7 +31,7 @@ class ExportResult(JsonResult):
 
 @command("export", "seqclf.command_options.ExportConfig")
 def main(config: ExportConfig) -> ExportResult | dict[str, str]:
-    """Export the model of a checkpoint, and check that the exported model gives the same logits as PyTorch.
+    """Export the model of a checkpoint, and check that it gives the same logits as PyTorch.
 
     With `triton`, write a model folder for Triton from a bundle that exists.
     """
@@ -55,8 +54,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     task = load_task(checkpoint, config.trust)
     run = checkpoint.absolute().parent.parent  # absolute, because a relative path may have no parent folders
     metrics = _read_mapping(run / "metrics.json", read_json)
-    # A run has several checkpoints. The scores in metrics.json are used only if they were computed with this
-    # checkpoint.
+    # The scores in metrics.json are those of one of the run's checkpoints.
     written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)

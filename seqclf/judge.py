@@ -60,7 +60,6 @@ def main(config: JudgeConfig) -> JsonObject:
 
 
 def _of_files(config: JudgeConfig) -> RunFiles:
-    """Return the scores of a model, after those of the model that it is compared with."""
     from seqclf.evaluation.judge import Facts
     from seqclf.evaluation.scores import HEAD, NETWORK, read_scores
     from seqclf.report.run_report import RunFiles
@@ -115,7 +114,6 @@ def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]
 
 
 def _changed(scores: Scores, config: JudgeConfig) -> Scores:
-    """Return scores with the positive label and the last split of the config."""
     from seqclf.data.storage.dataset import THRESHOLD, check_positive
 
     if config.positive is not None:

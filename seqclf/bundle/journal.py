@@ -1,7 +1,7 @@
 """Journal of a prediction: the results of its finished windows, so that a killed command goes on where it was.
 
-The journal is a hidden folder beside the output, with an Arrow file for each window. A file is renamed when it is
-complete. After a power failure it may be cut off: then Arrow does not open it, and its window is predicted again.
+It is a hidden folder beside the output, with an Arrow file for each window, which is renamed when it is complete. A
+file that a power failure cut off does not open, and its window is predicted again.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def journal_folder(output: str) -> Path:
 def run_identity(classifier: BundleModel, source: Source, by_field: bool | None, engine: str) -> dict[str, str]:
     """Return digests of all that the results depend on: of the input, of the bundle and of the options.
 
-    The number of threads is not part of it, because it changes no digit (see `BatchLimits`). The execution provider is,
-    and so is `engine`, which names the device of Ray's actors.
+    The number of threads changes no digit (see `BatchLimits`) and is left out. `engine` names the device of Ray's
+    actors.
     """
     state = source_state(source)
     files = [(file.path, file.size, file.modified_ns, file.inode_changed_ns) for file in state.files]
@@ -72,8 +72,7 @@ def _digest(value: Any) -> str:
 def open_journal(output: str, identity: Mapping[str, str], sample: RowSample) -> Iterator[Journal]:
     """Hold the journal of an output, which is removed at the end of the `with` block.
 
-    After an error in the block other than LimitError, a journal with windows is left. Raises InputError if another
-    process holds it.
+    After an error other than LimitError, a journal with windows is left. Raises InputError if another process holds it.
     """
     folder = journal_folder(output)
     made = [folder, *(path for path in folder.parents if not path.exists())]
@@ -185,10 +184,7 @@ class Journal:
 
 
 def _key(window: Window) -> str:
-    """Return a digest of the place, the first and the last row of a window.
-
-    The rows tell if the input gives its rows in another order than before, as a query may.
-    """
+    """Digest the place, and the first and last rows, because a query may give its rows in another order."""
     columns = window.columns
     ends = columns.take(pa.array([0, columns.num_rows - 1])).to_pylist()
     return _digest((window.first_row, columns.num_rows, ends))

@@ -1,8 +1,7 @@
-"""`manifest.json` of a bundle: a description of the bundle, and hashes that reveal damaged files.
+"""`manifest.json` of a bundle: schema, labels, decision, versions, metrics, and hashes that reveal damaged files.
 
-The manifest holds the schema, labels, decision, versions, data fingerprint, metrics, the SHA-256 hash of every other
-file, and a digest of the manifest itself. A manifest may come from an untrusted source, so its types are checked before
-its values are used.
+It has the SHA-256 hash of every other file and a digest of itself. It may come from an untrusted source, so the types
+of its values are checked before these are used.
 """
 
 from __future__ import annotations
@@ -82,10 +81,7 @@ OPTIONAL = {
 
 
 def encoder_file(field: str) -> str:
-    """Return the path of the file with a field's encoder, relative to the bundle folder.
-
-    A field name is an identifier (see `Schema`), so the path stays inside the bundle folder.
-    """
+    """Return the path of a field's encoder, inside of the bundle folder, as the name is an identifier."""
     return f"encoders/{field}.json"
 
 
@@ -99,12 +95,11 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
 
 
 def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
-    """Return the manifest of a bundle, and the content of the files that prediction needs.
+    """Return the manifest of a bundle, and a dict path → bytes of the files that prediction needs.
 
-    The content of the files is a dict: path relative to the bundle folder → bytes of the file. The hash of a file is
-    computed from the returned bytes, because a second read could give other bytes. If another process replaces the
-    bundle during the call, all returned files belong to the same bundle, the old one or the new one. Raises InputError
-    if a file is missing or was changed.
+    The hash of a file is that of the returned bytes, because a second read could give others. If another process
+    replaces the bundle during the call, all files belong to the same bundle. Raises InputError if a file is missing or
+    was changed.
     """
     manifest = _read_description(folder)
     try:
@@ -124,7 +119,6 @@ def verify_files(folder: Path) -> JsonObject:
 
 
 def _read_description(folder: Path) -> JsonObject:
-    """Read a manifest, check its digest, types and values, and return its content."""
     manifest = _read_signed(folder)
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         # The digest shows only that nobody changed the manifest. The manifest may still be from an untrusted source.
@@ -136,7 +130,6 @@ def _read_description(folder: Path) -> JsonObject:
 
 
 def _read_signed(folder: Path) -> JsonObject:
-    """Read a manifest, and check its digest, its format and the paths of files."""
     if not folder.is_dir():
         hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
         raise InputError(f"bundle={folder}", "is a file" if folder.exists() else "no such folder", hint)
@@ -237,7 +230,6 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
 
 
 def _names_read(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the paths of the files that prediction needs: the models and the encoders."""
     models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
     return [*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])]
 

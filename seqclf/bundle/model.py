@@ -53,8 +53,8 @@ MAX_ENCODED_TOKENS = 500_000  # approximate number of tokens that are encoded at
 class BundleModel:
     """The model, the encoders and the decision of a bundle, for predictions of canonical columns.
 
-    Canonical columns are Arrow columns of fixed types, one column per field (see `SourceReader.read`). The public
-    subclass `Classifier` documents the arguments.
+    Canonical columns are Arrow columns of fixed types, one per field (see `SourceReader.read`). `Classifier` documents
+    the arguments.
     """
 
     def __init__(
@@ -101,7 +101,6 @@ class BundleModel:
         return _reopened, (*self._opened, self.manifest["digest"])
 
     def _open_reader(self, budget: float | None) -> BatchReader:
-        """Open the ONNX model. Raises InputError if `budget` is set and the model cannot stop early."""
         halting = self.manifest.get("halting")
         if halting is not None:
             return UntilHalted(self.open_step(TokensCurve.from_manifest(halting).threshold_of(budget)), CHUNK)
@@ -119,10 +118,7 @@ class BundleModel:
         return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks)
 
     def _drop_guarantees(self, budget: float | None) -> str | None:
-        """Remove the guarantees of the decision if `budget` changes the threshold at which the model stops early.
-
-        Returns a warning if guarantees were removed, else None.
-        """
+        """Return a warning if `budget` changes the threshold of an early stop, and so loses the guarantees."""
         if budget is None or not self.decision.targets:
             return None
         curve = TokensCurve.from_manifest(self.manifest["halting"])
@@ -149,11 +145,7 @@ class BundleModel:
     def sequence_predictions(
         self, predictions: Predictions, value_errors: Sequence[str | None]
     ) -> list[SequencePrediction]:
-        """Return a dict for each row: the prediction, or the error.
-
-        `value_errors`: error of each row from `PythonRows.to_columns`, or None. It takes precedence over an error in
-        `predictions`.
-        """
+        """Return a dict for each row: the prediction, or its error, that of `PythonRows.to_columns` first."""
         results: list[SequencePrediction] = []
         labels: list[Label] = self.labels.to_pylist()
         for row, value_error in enumerate(value_errors):
@@ -187,10 +179,7 @@ class BundleModel:
         )
 
     def parse(self, text: str) -> Any:
-        """Parse a sequence that the user typed on the command line.
-
-        Free text is returned unchanged. A list of tokens is typed as JSON, or as in a cell of the data file.
-        """
+        """Parse a sequence of the command line: free text, or tokens as JSON or as in a cell of the data file."""
         return self.encoders[self.schema.fields[0].name].parse(text)
 
     def windows(
@@ -216,20 +205,14 @@ class BundleModel:
     def row_columns(
         self, sequences: Sequence[Any], window_rows: int | None = None
     ) -> Iterator[tuple[pa.RecordBatch, list[str | None]]]:
-        """Convert Python rows to canonical columns, `window_rows` rows at a time, by default `WINDOW_ROWS`.
-
-        Yield the columns, and the error of each row (see `PythonRows.to_columns`).
-        """
+        """Yield canonical columns of Python rows, `window_rows` at a time (or `WINDOW_ROWS`), and their errors."""
         self.require_unchanged_fields()
         step = window_rows or WINDOW_ROWS
         for start in range(0, len(sequences), step):
             yield self.python_rows.to_columns(sequences[start : start + step])
 
     def require_unchanged_fields(self) -> None:
-        """Raise InputError if `data.query` of the bundle changes the fields.
-
-        The query is not applied to Python rows.
-        """
+        """Raise InputError if `data.query` of the bundle, which is not applied to Python rows, changes the fields."""
         remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
         require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
@@ -279,12 +262,10 @@ class BundleModel:
         sample: RowSample | None = None,
         time: str | None = None,
     ) -> Iterator[tuple[SourceRows, Predictions]]:
-        """Predict the rows of a source, one window of `WINDOW_ROWS` rows after the other.
+        """Predict the rows of a source, one window of `WINDOW_ROWS` rows after the other. Raises InputError for SQL.
 
-        `label`: name of the label column, which becomes the canonical column `label`. `group`: name of the group
-        column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`. `table`: label table to join
-        with the rows by id. If there is a label table, `label` is None. `sample`: see `predict_columns`. `time`: name
-        of a column of times, which becomes the canonical column TIME. Raises InputError if the source is SQL.
+        `label`, `group`, `time`: names of the columns of labels, groups and times (see `source_windows`). `table`:
+        label table to join with the rows by id, in place of `label`. `sample`: see `predict_columns`.
         """
         return (
             (window.rows, self.predict_columns(window.columns, sample))
@@ -295,12 +276,8 @@ class BundleModel:
         """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
 
         A prediction does not depend on other windows, so windows may be predicted in any order and in any process.
-
-        Args:
-            columns: canonical columns with N rows (see `Window.columns`).
-            first_row: row number of the first row, counted from 1. If there is no column `id`, row numbers are used as
-                ids.
-            sample: see `predict_columns`.
+        `columns`: canonical columns with N rows (see `Window.columns`). `first_row`: number of the first row, from 1;
+        without a column `id`, row numbers are the ids. `sample`: see `predict_columns`.
         """
         predictions = self.predict_columns(columns, sample)
         table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
@@ -316,10 +293,7 @@ class BundleModel:
         )
 
     def predict_columns(self, columns: pa.RecordBatch, sample: RowSample | None = None) -> Predictions:
-        """Predict each row of canonical columns (see `SourceReader.read`).
-
-        `sample`: sample of new rows, to which the predicted rows are added.
-        """
+        """Predict each row of canonical columns (see `SourceReader.read`), and add them to the `sample` of new rows."""
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
@@ -355,10 +329,7 @@ class BundleModel:
         return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, strange, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
-        """Split `rows` into contiguous parts of about `MAX_ENCODED_TOKENS` tokens each.
-
-        Rows of free text form one part, because the number of tokens is not known before encoding.
-        """
+        """Split `rows` into parts of about `MAX_ENCODED_TOKENS` tokens, and free text, of unknown length, into one."""
         first = columns.column(self.schema.fields[0].name)
         if not len(rows) or not pa.types.is_list(first.type):
             return [rows] if len(rows) else []

@@ -21,9 +21,9 @@ KEY = "output"
 
 
 def check_output(output: str) -> None:
-    """Raise InputError unless `output` names a file of a known format, an empty folder or a new folder.
+    """Raise InputError unless `output` names a file of a known format, an empty folder or a new folder (with a slash).
 
-    A path that ends with a slash names a folder. Commands call this function before they read the input.
+    Commands call this function before they read the input.
     """
     is_remote = is_object_url(output)
     if not output.endswith("/"):
@@ -40,12 +40,9 @@ def check_output(output: str) -> None:
 
 @contextmanager
 def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
-    """Yield a writer with a method `write_batch`.
+    """Yield a writer with a method `write_batch`. The output is created at the end of the block, if there is no error.
 
-    The output is created at the end of the block. After an error in the block, no output is created.
-
-    A folder gets the files `part-00000.parquet`, `part-00001.parquet`, …. Each file but the last has one million rows
-    or slightly more.
+    A folder gets the files `part-00000.parquet`, `part-00001.parquet`, …, of one million rows or slightly more.
     """
     if output.endswith("/"):
         with _open_remote_parts(output, schema) if is_object_url(output) else _open_parts(output, schema) as parts:
@@ -62,10 +59,7 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
 
 
 class _Parts:
-    """Writes record batches to Parquet files, one after the other.
-
-    `finish`: function that gets the path of each complete file.
-    """
+    """`finish`: function that gets the path of each complete file."""
 
     def __init__(self, folder: Path, schema: pa.Schema, finish: Callable[[Path], None]):
         self.folder, self.schema, self.finish = folder, schema, finish

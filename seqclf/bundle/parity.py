@@ -1,8 +1,7 @@
 """Parity check: compare the exported model with PyTorch, on a grid of batch sizes, widths and length patterns.
 
-A cell of the grid is one batch. `parity.npz` holds two kinds of arrays for each cell: the inputs `<cell>/<input>`, and
-PyTorch's logits `<cell>/logits`. With this file, the check can be repeated without PyTorch. If the bundle also has a
-model that reads chunks, that model must give the same logits.
+`parity.npz` holds for each cell, a batch, the inputs `<cell>/<input>` and PyTorch's logits `<cell>/logits`, so that the
+check can be repeated without PyTorch, also for the model that reads chunks.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ CHUNKS = (1, 5, 16)  # chunk sizes in tokens; the cells use these sizes in turn
 class Parity(JsonResult):
     """Differences between the exported model and PyTorch: the content of `parity.json`.
 
-    `cells`: dict name of a cell → error. The error of a cell is the largest absolute difference between a logit and
-    PyTorch's logit. If a logit of the cell exceeds 1, the error is divided by the largest logit. `max_error`: largest
-    error of all cells. `passed`: True if `max_error` is at most `tolerance`.
+    `cells`: dict name of a cell → largest absolute difference of a logit, divided by the largest logit if that exceeds
+    1. `max_error`: largest of all cells. `passed`: True if it is at most `tolerance`.
     """
 
     passed: bool
@@ -50,7 +48,7 @@ def read_cells(path: Path) -> dict[str, dict[str, np.ndarray]]:
 def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
     """Run every cell of `parity.npz` through a session of the model, and compare the logits.
 
-    `step`: model that reads chunks, or None. The result has an extra entry `<cell>_chunks` for the error of this model.
+    `step`: model that reads chunks, or None, with an entry `<cell>_chunks` for its error.
     """
     errors = {}
     for index, (cell, arrays) in enumerate(read_cells(path).items()):

@@ -14,16 +14,12 @@ from seqclf.data.schema.schema import Label
 
 
 class SequencePrediction(TypedDict):
-    """Prediction of one sequence.
+    """Prediction of one sequence: the label, in its type in training, its probability, and those of all labels.
 
-    `prediction`: predicted label. `probability`: probability of the predicted label. `probabilities`: dict label →
-    probability.
-
-    Labels have the type of the label column in the training data. If the sequence was rejected, `error` is the reason
-    and the other keys are None. `tokens_read`: number of tokens that the model read; only for a model that may halt
-    early. `unknown`: fraction of the tokens with a value that training did not have; only for a model with category or
-    text fields. `far`: largest deviation of a number from the mean of the training data, in standard deviations; only
-    for a model with scaled numbers. Both are None for a rejected row.
+    If the sequence was rejected, `error` is the reason and the other keys are None. Only where the model can tell:
+    `tokens_read`: number of tokens that a model that may halt read. `unknown`: fraction of the tokens of category and
+    text fields that training did not have. `far`: largest deviation of a scaled number from the mean of the training
+    data, in standard deviations.
     """
 
     prediction: Label | None
@@ -43,11 +39,9 @@ def predictions_schema(
     may_halt: bool = False,
     strange: Sequence[str] = (),
 ) -> pa.Schema:
-    """Return the schema of a prediction table.
+    """Return the schema of a prediction table: `id`, `prediction`, `probability`, `probability_<label>`…, and `error`.
 
-    The columns are `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`. With
-    `may_halt`, there is a column `tokens_read` before `error`. `strange`: names of the columns about strange values
-    (see `StrangeValues`), which are the last columns before `error`.
+    Before `error` come `tokens_read`, with `may_halt`, and the columns `strange` (see `StrangeValues`).
     """
     columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
@@ -64,12 +58,9 @@ def row_ids(columns: pa.RecordBatch, first_row: int) -> pa.Array:
 
 
 def predictions_table(predictions: Predictions, classes: list[str], labels: pa.Array, ids: pa.Array) -> pa.RecordBatch:
-    """Return a prediction table (see `predictions_schema`).
+    """Return a prediction table (see `predictions_schema`). A rejected row has only `id` and `error`.
 
-    In a rejected row, all columns but `id` and `error` are null.
-
-    `labels`: (C,) label of each class. `ids`: (N,) id of each row (see `row_ids`). Labels and ids may have any Arrow
-    type.
+    `labels`: (C,) label of each class, and `ids`: (N,) id of each row (see `row_ids`), of any Arrow type.
     """
     refused = np.array([error is not None for error in predictions.errors], dtype=bool)
     # Any class index will do for rejected rows, because their values are masked below.
@@ -88,14 +79,10 @@ def predictions_table(predictions: Predictions, classes: list[str], labels: pa.A
 class Counts(NamedTuple):
     """Numbers of rows and tokens in a block of rows.
 
-    Attributes:
-        rows: number of input rows.
-        refused: number of rows with an error and no prediction.
-        tokens: number of tokens of the predicted rows, after truncation.
-        tokens_read: number of tokens that the model read; 0 for a model that always reads whole sequences.
-        encoded: number of encoded tokens, including tokens of rows that are rejected after the encoding.
-        unknown: number of encoded tokens with a value that was not in the training data.
-        far: number of encoded tokens with a far number (see `StrangeValues`).
+    `refused`: rows with an error and no prediction. `tokens`: of the predicted rows, after truncation. `tokens_read`:
+    that a model which may halt read, else 0. `encoded`: including tokens of rows that are rejected after the encoding.
+    `unknown`: encoded tokens with a value that was not in the training data. `far`: encoded tokens with a far number
+    (see `StrangeValues`).
     """
 
     rows: int = 0
@@ -107,7 +94,7 @@ class Counts(NamedTuple):
     far: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Add the counts in `other` to these counts, and return the sums.
+        """Return the sums of these counts and `other`.
 
         >>> Counts(3, 1).plus(Counts(2, tokens=9))
         Counts(rows=5, refused=1, tokens=9, tokens_read=0, encoded=0, unknown=0, far=0)
@@ -116,10 +103,7 @@ class Counts(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Output table and counts of a window, or of a contiguous block of its rows.
-
-    The rows of the table have the order of the input rows. The output for a source is the concatenation of all tables.
-    """
+    """Output table and counts of a window, or of a contiguous block of its rows, in the order of the input rows."""
 
     table: pa.RecordBatch
     counts: Counts
@@ -135,11 +119,10 @@ class Predictions(NamedTuple):
     """Predictions of N consecutive rows.
 
     `logits`, `probabilities`: (N, C), NaN in rejected rows. `predicted`: (N,) index of each row's predicted class, -1
-    for a rejected row. `lengths`, `kept`: (N,) number of tokens of each row before and after truncation, 0 for a
-    rejected row. `errors`: reason for the rejection of each row, None for a predicted row. `tokens_read`: (N,) number
-    of tokens that the model read of each row, 0 for a rejected row. `tokens_read` is None if the model always reads
-    whole sequences. `strange`: dict column name → (N,) float32 measures of strange values (see `StrangeValues`).
-    `encoded`, `unknown`, `far`: see `Counts`.
+    for a rejected row. `lengths`, `kept`: (N,) tokens before and after truncation, 0 for a rejected row. `errors`:
+    reason for the rejection, None for a predicted row. `tokens_read`: (N,) tokens that the model read, 0 for a rejected
+    row; None if it always reads whole sequences. `strange`: dict column name → (N,) float32 measures of strange values
+    (see `StrangeValues`). `encoded`, `unknown`, `far`: see `Counts`.
     """
 
     logits: np.ndarray

@@ -1,7 +1,4 @@
-"""Writers of record batches to Parquet, CSV, JSON lines or Arrow files.
-
-Each file is written atomically (completely or not at all).
-"""
+"""Atomic writers of record batches to Parquet, CSV, JSON lines or Arrow files."""
 
 from __future__ import annotations
 
@@ -53,10 +50,7 @@ def check_kind(output: str) -> None:
 
 
 def check_output_path(path: Path, *endings: str) -> None:
-    """Raise InputError unless a file can be created at `path`. The parent folders of `path` need not exist.
-
-    `endings`: known endings of the file, such as ".json"; none: any ending.
-    """
+    """Raise InputError unless a file with one of `endings` (none: any) can be created at `path`."""
     if endings and path.suffix.lower() not in endings:
         raise InputError(f"output={path}", "unknown kind of file", f"end it in {' or '.join(endings)}")
     if path.exists() and not path.is_file():  # a FIFO or a device would be replaced by a regular file
@@ -69,10 +63,7 @@ def check_output_path(path: Path, *endings: str) -> None:
 
 @contextmanager
 def open_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """Yield a writer with a method `write_batch`.
-
-    The file is replaced at the end of the block, unless there was an error.
-    """
+    """Yield a writer with a method `write_batch`. The file is replaced at the end of a block without an error."""
     open_file = WRITERS[path.suffix.lower()]
     try:
         with atomic_replace(path) as unfinished, closing(open_file(unfinished, schema)) as writer:

@@ -117,10 +117,7 @@ class Classifier(BundleModel):
         return np.concatenate(probabilities) if probabilities else np.empty((0, len(self.classes)))
 
     def _rows_of(self, data: Any) -> tuple[list[Any] | None, bool]:
-        """Return the sequences in `data` as a list, or None for a table, and True if `data` is a single sequence.
-
-        A single sequence is a dict, or a row of a pandas frame (`frame.iloc[0]`).
-        """
+        """Return the sequences in `data`, or None for a table, and True for a single one (a dict or a series)."""
         if isinstance(data, Mapping):
             return [data], True
         if not isinstance(data, list):
@@ -132,10 +129,7 @@ class Classifier(BundleModel):
         return _listed(data), False
 
     def stream(self) -> Stream:
-        """Return a `Stream`.
-
-        A stream updates the prediction of a sequence whenever new tokens of the sequence arrive.
-        """
+        """Return a `Stream`, which updates the prediction of a sequence whenever new tokens of it arrive."""
         self.require_unchanged_fields()
         return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
 
@@ -147,16 +141,10 @@ class Classifier(BundleModel):
         """Return the contribution of each token to the prediction of its row. The method is occlusion.
 
         The contribution of a token is the log-odds of the predicted label minus the log-odds with the token masked (see
-        `occlude`). A positive contribution supports the prediction. The type of the result depends on the type of
-        `data`. `data`: see `predict`. `by_field`: if there are several fields, also return the contribution of each
-        field in each token.
-
-        - For a table, the result is a table of the same library with one row per token, like the output of `predict
-          explain=true`.
-        - For a list of sequences, the result is a list of `Explanation`.
-        - For a single sequence (a dict or a row of a pandas frame), the result is one `Explanation`.
-
-        Raises InputError for data that `predict` rejects.
+        `occlude`). A positive contribution supports the prediction. With `by_field`, it is also that of each of several
+        fields. For a table (see `predict`), the result is a table of the same library with one row per token, like the
+        output of `predict explain=true`. For a list of sequences, it is a list of `Explanation`, and for a single
+        sequence one. Raises InputError for data that `predict` rejects.
         """
         rows, is_single = self._rows_of(data)
         if rows is None:
@@ -176,10 +164,7 @@ def _is_file(data: Any) -> bool:
 
 
 def _listed(data: Any) -> list[Any]:
-    """Return the sequences in a list, an array or a data frame column as a list.
-
-    Raises InputError for a single string.
-    """
+    """Return the sequences in a list, an array or a data frame column. Raises InputError for a single string."""
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InputError(
             "predict",

@@ -28,11 +28,11 @@ from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
 class LabelledPredictions(NamedTuple):
     """Predictions for a labelled source. Rejected rows are left out.
 
-    `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows if they are explained.
-    The worst rows have the lowest predicted probability of the true label. `refused`: error text of each rejected row.
-    `unknown`: number of rejected rows with a label that is not a class. `share_read`: fraction of all tokens that the
-    model read, None for a model that always reads whole sequences. `moved`: fields that moved since training. `times`:
-    (N,) seconds since 1970, NaN for a row without a time, None without a column of times.
+    `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows (of the lowest
+    probability of the true label) if they are explained. `refused`: error text of each rejected row. `unknown`: number
+    of rejected rows with a label that is not a class. `share_read`: fraction of all tokens that the model read, None
+    for a model that always reads whole sequences. `moved`: fields that moved since training. `times`: (N,) seconds
+    since 1970, NaN for a row without a time, None without a column of times.
     """
 
     outputs: SplitOutputs
@@ -45,11 +45,7 @@ class LabelledPredictions(NamedTuple):
 
 
 class _Mistake(NamedTuple):
-    """A misclassified row.
-
-    `probability`: predicted probability of the true label. `position`: index of the row, counted without rejected rows.
-    `columns`: canonical columns of the row.
-    """
+    """`probability`: of the true label. `position`: index of the row, not counting rejected ones."""
 
     probability: float
     position: int
@@ -57,10 +53,7 @@ class _Mistake(NamedTuple):
 
 
 def labelled_sources(classifier: Classifier, options: DataOptions, split: str) -> tuple[Source, LabelTable | None]:
-    """Return the source of the rows of a split, and the label table, None if the rows contain their labels.
-
-    Raises InputError if the data has no source of this name.
-    """
+    """Return the source of the rows of a split, and their label table or None. Raises InputError for a wrong name."""
     source = options.source(split)
     if source is None:
         raise InputError(f"data.{split}", "not set", f"give the labelled file to score: data.{split}={split}.parquet")
@@ -82,11 +75,10 @@ def predict_labelled(
     time: str | None = None,
     explain: bool = False,
 ) -> LabelledPredictions:
-    """Predict the rows of a labelled source. A row is rejected if its label is not a label of the bundle.
+    """Predict the rows of a labelled source, and reject those with an unknown label. Raises InputError without others.
 
-    `label`: name of the label column. `table`: label table that is joined by id, None if the source has the label
-    column. `group`, `time`: names of the columns of groups and times. `explain`: True to describe the worst rows, with
-    the contribution of each token. Raises InputError if all rows are rejected.
+    `table`: label table that is joined by id, None if the source has the column `label`. `group`, `time`: names of
+    columns. `explain`: True to describe the worst rows, with the contribution of each token.
     """
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     ids, group_names, refused = list[str](), list[str | None](), list[str]()

@@ -52,7 +52,7 @@ class ModelSession(onnxruntime.InferenceSession):
     """An ONNX Runtime session. Several threads may use a session at the same time.
 
     `provider`: ONNX Runtime's execution provider (CPU or CUDA). `no_cuda`: reason why the GPU of this machine is not
-    used, with the remedy. `no_cuda` is None if the GPU is used, if there is no GPU, or if the user chose the CPU.
+    used, with the remedy; None if it is used, if there is no GPU, or if the user chose the CPU.
     """
 
     no_cuda: str | None = None
@@ -66,10 +66,9 @@ class ModelSession(onnxruntime.InferenceSession):
 def open_session(path: Path, device: str = "auto", threads: int = 1, content: bytes | None = None) -> ModelSession:
     """Open an ONNX model in a session. `content`: bytes of the file at `path`, None to read the file.
 
-    `device`: "cpu", "cuda" or "auto". With "auto", the session uses an NVIDIA GPU if CUDA starts, else the CPU.
-    `threads`: number of CPU threads that compute one batch. The default is one thread, because several batches at the
-    same time use the cores better (see `sequence_reader`). Raises InputError if `device` is "cuda" and CUDA cannot be
-    used.
+    `device`: "cpu", "cuda" or "auto", an NVIDIA GPU if CUDA starts, else the CPU. `threads`: number of CPU threads that
+    compute one batch, one by default, because several batches at the same time use the cores better (see
+    `sequence_reader`). Raises InputError if `device` is "cuda" and CUDA cannot be used.
     """
     if device not in DEVICES:
         raise InputError(f"device={device}", *must_be_one_of(device, DEVICES))
@@ -111,7 +110,7 @@ def _open_on_cuda(model: str | bytes, folder: Path, threads: int) -> tuple[Model
 
 
 def _open(model: str | bytes, folder: Path, providers: Mapping[str, dict[str, str]], threads: int) -> ModelSession:
-    """Open a session. `folder`: folder of the model. `providers`: dict provider → its options, the preferred first."""
+    """`providers`: dict provider → its options, the preferred first."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # exceptions tell the errors, which would also be printed
     # A model may name files that hold its weights. Without a folder, they would be read from the working folder.
@@ -139,8 +138,7 @@ def check_model(
 ) -> None:
     """Raise InputError unless the model's inputs are the encoded fields and its output is one logit per class.
 
-    `numbers`: inputs of type float32 that are not fields, as a dict name → shape. In a shape, None stands for an axis
-    of any length.
+    `numbers`: float32 inputs that are not fields, a dict name → shape, in which None is an axis of any length.
     """
 
     def form(kind: str, shape: Sequence[Any]) -> tuple[str, int, int | None]:
@@ -163,10 +161,7 @@ def check_model(
 
 
 def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> None:
-    """Raise InputError unless the array `logits` has the shape (`rows`, `classes`).
-
-    Without this check, NumPy would broadcast logits with one row or one class, and there would be no error.
-    """
+    """Raise InputError unless the shape is (`rows`, `classes`): NumPy would broadcast one row or one class silently."""
     if logits.shape != (rows, classes):
         problem = f"returns logits {logits.shape} for {rows} sequences of {classes} classes"
         raise InputError(where, problem, f"return logits {(rows, classes)}, and export the bundle anew")
@@ -174,10 +169,7 @@ def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> No
 
 @contextmanager
 def explain_run_errors(file: str, lengths: np.ndarray = ONE_TOKEN) -> Iterator[None]:
-    """Convert any error of ONNX Runtime in the block to an InputError that names the model file.
-
-    `lengths`: (B,) number of tokens of each sequence in the batch.
-    """
+    """Convert any error of ONNX Runtime in the block to an InputError with the model file and the `lengths` (B,)."""
     try:
         yield
     except InputError:

@@ -1,7 +1,4 @@
-"""Checks of a bundle on this machine, in the order of `CHECKS`.
-
-A check is a function of a `Subject`, and returns the values of a `Check` after its name.
-"""
+"""Checks of a bundle on this machine, in the order of `CHECKS`: functions that return the values of a `Check`."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ STATE = {"name": str, "shape": [SIZE], "initial": FLOAT32}
 class Chunk(NamedTuple):
     """Result of `step.onnx` for one chunk of tokens from each of B rows.
 
-    `logits`: (B, C) logits after the last token that was read. `read`: (B,) number of tokens that were read from each
-    chunk. `halted`: (B,) bool, True if the model has stopped early and the row's logits are final. `states`: list of
-    model states (B, …) after the chunk.
+    `logits`: (B, C) after the last token that was read. `read`: (B,) tokens that were read of each chunk. `halted`:
+    (B,) True if the model has stopped early and the logits are final. `states`: list of model states (B, …) after the
+    chunk.
     """
 
     logits: np.ndarray
@@ -39,9 +39,8 @@ class StepModel:
     """A session of `step.onnx`. The model's states are both inputs and outputs.
 
     `specs`: encoded form of each field. `states`: entry of each state in the manifest (see `STATE`). `threshold`:
-    halting score at which the model stops early. With an infinite threshold, the model reads all tokens. The threshold
-    is None for a model that cannot stop early. Raises InputError if the ONNX graph does not have the expected inputs
-    and outputs.
+    halting score at which the model stops early, infinite to read all tokens, None if it cannot stop. Raises InputError
+    if the ONNX graph does not have the expected inputs and outputs.
     """
 
     def __init__(
@@ -69,10 +68,7 @@ class StepModel:
         return [np.full((rows, *state["shape"]), state["initial"], np.float32) for state in self.states]
 
     def run(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray, states: Sequence[np.ndarray]) -> Chunk:
-        """Run the model on one chunk of each row.
-
-        `fields`: padded tokens of the chunks (see `pad`). `lengths`: (B,) number of tokens of each chunk, at least 1.
-        """
+        """Run the model on one chunk of each row, padded (see `pad`). `lengths`: (B,) number of tokens, at least 1."""
         inputs = {name: fields[name] for name in self.fields}
         named = {STATE_INPUT + state["name"]: values for state, values in zip(self.states, states, strict=True)}
         logits, *others = self.session.run(self.outputs, {**inputs, "lengths": lengths, **self.more, **named})

@@ -1,7 +1,4 @@
-"""Incremental prediction of sequences whose tokens arrive in parts.
-
-A prediction uses all tokens that have arrived so far.
-"""
+"""Incremental prediction of sequences whose tokens arrive in parts, from all tokens that have arrived so far."""
 
 from __future__ import annotations
 
@@ -35,10 +32,7 @@ class StreamPrediction(SequencePrediction):
 
 
 class _Open(NamedTuple):
-    """A sequence that may get more tokens.
-
-    `states`: list with the sequence's row of each model state. `static`: value of each static field, as it was given.
-    """
+    """A sequence that may get more tokens: its row of each model state, and its static fields as given."""
 
     states: list[np.ndarray]
     static: dict[str, Any]
@@ -50,17 +44,13 @@ class _Open(NamedTuple):
 class Stream:
     """A set of open sequences (sequences that may get more tokens), with the model state of each sequence.
 
-    ```python
-    stream = BundleModel("runs/alerts/bundle").stream()
-    stream.read({"host 1": ["boot", "login"], "host 2": ["boot"]})["host 1"]["prediction"]
-    stream.read({"host 1": ["sudo"]})           # prediction of three tokens, one newly computed
-    stream.close("host 1")
-    ```
+    ```python stream = BundleModel("runs/alerts/bundle").stream() stream.read({"host 1": ["boot", "login"], "host 2":
+    ["boot"]})["host 1"]["prediction"] stream.read({"host 1": ["sudo"]})           # prediction of three tokens, one
+    newly computed stream.close("host 1") ```
 
-    Static fields are given with the first tokens of a sequence, and may be left out later.
-
-    Raises InputError if the model of the bundle can only read whole sequences. Raises InputError if the encoding of a
-    token depends on other tokens, such as the time since the previous token.
+    Static fields are given with the first tokens of a sequence, and may be left out later. Raises InputError if the
+    model can only read whole sequences, or if the encoding of a token depends on others, such as the time since the
+    previous one.
     """
 
     def __init__(self, classifier: BundleModel, model: StepModel):
@@ -85,12 +75,10 @@ class Stream:
         return len(self.sequences)
 
     def read(self, tokens: Mapping[Hashable, Any]) -> dict[Hashable, StreamPrediction]:
-        """Read the next tokens of open or new sequences.
+        """Read the next tokens of open or new sequences. Return a dict key of a sequence → prediction.
 
-        Return the predictions, as a dict key of a sequence → prediction.
-
-        `tokens`: dict key of a sequence → next tokens of the sequence. The tokens have the form of a sequence for
-        `Classifier.predict`. If the tokens are rejected, the prediction has an error, and the sequence does not change.
+        `tokens`: dict key → next tokens, in the form of a sequence for `Classifier.predict`. If they are rejected, the
+        prediction has an error, and the sequence does not change.
         """
         if not isinstance(tokens, Mapping):
             raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
@@ -121,7 +109,6 @@ class Stream:
         return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}
 
     def _completed(self, key: Hashable, tokens: Any) -> Any:
-        """Return the next tokens of a sequence, with the static fields that they leave out."""
         rows = self.classifier.python_rows
         if key not in self.sequences or not self.sequences[key].static:
             return tokens
@@ -141,10 +128,7 @@ class Stream:
         self.sequences.pop(key, None)
 
     def _last(self, key: Hashable, tokens: Any) -> Any:
-        """Return the sort key of the last token of a sequence after `tokens` (see `EventOrder.keys`), or None.
-
-        Raises ValueError if one of the tokens comes before a token that was read.
-        """
+        """Return the sort key (see `EventOrder.keys`) of the last token, or raise ValueError if one comes too late."""
         rows = self.classifier.python_rows
         before = self.sequences[key].last if key in self.sequences else None
         keys = None if rows.order is None else rows.order.keys(rows.as_dict(tokens))

@@ -21,11 +21,9 @@ from seqclf.errors import InputError
 def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
     """Predict the rows of a table or file, within limits. Return a table of the same library.
 
-    The result has the columns of the predict command.
-    The result has a column of ids in four cases, with the name of their column in the data, otherwise `id`. If `data`
-    has the id column of the bundle, they are its values. If `data` is an event table, they are the groups. If the
-    bundle has a query, they are the row numbers in the result of the query, and for a file its row numbers. If `data`
-    is a record batch reader, the result is also a reader, which predicts a batch when the batch is read.
+    The result has the columns of the predict command. Its ids, under the name of their column or `id`, are those of the
+    bundle's id column, the groups of an event table, or row numbers, of the result of the bundle's query or of a file.
+    For a record batch reader, the result is a reader, which predicts a batch when it is read.
     """
     source, schema = classifier.table_source(data), classifier.schema
     names = [] if source.table is None else source.table.schema.names
@@ -60,7 +58,7 @@ def to_library(
     same_rows: bool,
     named: Mapping[str, str] = MappingProxyType({}),
 ) -> Any:
-    """Convert results to a table of the same library as `data`. If `data` is a reader, return a reader.
+    """Convert results to a table of the same library as `data`, or to a reader if `data` is one.
 
     `empty`: returns the schema of the table if there are no results. `columns`: names of the columns to return.
     `same_rows`: True if row i of the results belongs to row i of `data`. `named`: dict column → its name in the table.

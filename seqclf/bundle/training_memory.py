@@ -1,7 +1,7 @@
 """Memory of a bundle: shares of values, lengths and probabilities in its data, with which new rows are compared.
 
-They are the shares of rows that the model did not train on. Training rows would not do: they have no unknown value,
-because they made the vocabulary, and the model is too sure of them.
+They are those of rows that the model did not train on: training rows have no unknown value, because they made the
+vocabulary, and the model is too sure of them.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ class Bins(NamedTuple):
         return cls(ids, [*id_texts(ids, encoder), "other values", "unknown values"])
 
     def proportions(self, values: np.ndarray, counts: np.ndarray, unknown_id: int | None) -> np.ndarray:
-        """Return the (N, K + 2) float32 proportion of each row's values in each bin.
+        """Return the (N, K + 2) float32 proportion of each row's values in each bin, of numbers the sums up to a bin.
 
-        The proportions of numbers are sums of those up to a bin: a shift is small in each bin, and large in the sums.
-        `values`: (S,) values of all rows, end to end. `counts`: (N,) number of values of each row.
+        A shift is small in each bin, and large in the sums. `values`: (S,) of all rows, end to end. `counts`: (N,)
+        number of values of each row.
         """
         last = len(self.values) + 1
         if self.is_number:
@@ -119,7 +119,7 @@ def id_texts(ids: np.ndarray, encoder: FieldEncoder) -> list[str]:
 class TrainingMemory:
     """Shares of the bins of each field, of the lengths and of the probabilities.
 
-    `fields`: dict name → bins and their shares. It is empty for a bundle without a memory.
+    `fields`: dict name → bins and their shares, empty for a bundle without a memory.
     """
 
     def __init__(self, encoders: Mapping[str, FieldEncoder], classes: Sequence[str], positive: str | None):
@@ -199,10 +199,7 @@ class TrainingMemory:
 
 
 class Rows(NamedTuple):
-    """N predicted rows.
-
-    `lengths`: (N,) tokens before truncation. `probabilities`: (N, C). `groups`: (N,) key of each row's group, or None.
-    """
+    """N predicted rows: (N,) tokens before truncation, (N, C) probabilities, and (N,) group keys or None."""
 
     sequences: Ragged
     lengths: np.ndarray
@@ -211,7 +208,7 @@ class Rows(NamedTuple):
 
 
 class RowSample:
-    """Random sample of up to `MAX_ROWS` rows of new data, in which each row is equally likely.
+    """Random sample of up to `MAX_ROWS` rows of new data, each equally likely.
 
     `rate`: probability of a row. `drawn`: number of rows so far, of which some are in the sample.
     """

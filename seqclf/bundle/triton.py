@@ -29,8 +29,7 @@ def write_triton(bundle: Path, folder: Path) -> None:
 def triton_config(name: str, session: ModelSession) -> str:
     """Return the text of config.pbtxt for the model `name`.
 
-    `max_batch_size` is 0, so that `dims` has every axis and Triton joins no requests. It could not join them, because
-    it does not pad sequences of different lengths.
+    `max_batch_size` is 0, so that `dims` has every axis and Triton joins no requests, whose lengths it could not pad.
     """
     lines = [f"name: {json.dumps(name, ensure_ascii=False)}", 'backend: "onnxruntime"', "max_batch_size: 0"]
     for key, tensors in (("input", session.get_inputs()), ("output", session.get_outputs())):

@@ -19,8 +19,8 @@ from seqclf.config.validation_errors import input_error
 class TargetOf:
     """Mark in the type of an argument: the value is a `_target_` dict, whose class is a subclass of `kind`.
 
-    The class and its arguments are checked before any data is read. The arguments `input_size`, `hidden_size` and
-    `field_specs` may be missing in the dict, because an encoder adds them when it builds the object (see `build`).
+    The class and its arguments are checked before any data is read. The dict may lack `input_size`, `hidden_size` and
+    `field_specs`, which an encoder adds when it builds the object (see `build`).
 
     >>> def encode(input_size: int, cell: Annotated[Mapping[str, Any], TargetOf(dict)]): ...
     """
@@ -46,10 +46,10 @@ def target_kinds(function: Callable[..., Any]) -> dict[str, type]:
 def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise InputError if an argument does not fit the type that `function` declares for the argument.
 
-    An argument is checked if its type contains `Annotated`, `Literal` or `bool`. All types of `seqclf.config.options`
-    contain `Annotated`. An argument is not checked if pydantic does not support its type. For a tuple or a set, a list
-    is accepted, because YAML has only lists. For a path, a string is accepted. `key`: config group, for the error text.
-    A `_target_` dict (see `TargetOf`) is not checked: another function checks its class and arguments by other keys.
+    Only types with `Annotated` (as all of `seqclf.config.options`), `Literal` or `bool` that pydantic supports are
+    checked. As YAML has no others, a list is accepted for a tuple or a set, and a string for a path. `key`: config
+    group, for the error text. A `_target_` dict (see `TargetOf`) is not checked: another function checks it by other
+    keys.
 
     >>> from seqclf.config.options import NonNegative
     >>> def focal(gamma: NonNegative, note: str): ...
@@ -71,7 +71,7 @@ def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str,
 
 
 def checks_values(key: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a constructor. The decorator checks the types of keyword arguments (see `check_values`).
+    """Return a decorator that checks the types of a constructor's keyword arguments (see `check_values`).
 
     >>> from seqclf.config.options import Count
     >>> class Layer:
@@ -96,23 +96,18 @@ def checks_values(key: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 @cache
 def _declared_arguments(function: Callable[..., Any]) -> tuple[Any, TypeAdapter[Any]]:
-    """Return a TypedDict with the arguments to check, and pydantic's validator for the TypedDict."""
     declared = cast(Any, TypedDict)("Arguments", _declared_types(function), total=False)
     declared.__pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
     return declared, TypeAdapter(declared)
 
 
 def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a dict argument name → type, for the arguments to check (see `check_values`)."""
     hints = {name: hint for name, hint in _type_hints(function).items() if name not in target_kinds(function)}
     return {name: hint for name, hint in hints.items() if _is_declared(hint) and _is_known(hint)}
 
 
 def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return a dict argument name → type, for all arguments whose type can be evaluated.
-
-    In a dataclass, the type of an inherited field is looked up in the module of the parent class.
-    """
+    """In a dataclass, the type of an inherited field is looked up in the module of the parent class."""
     hints: dict[str, Any] = {}
     for owner in (function.__init__, function) if inspect.isclass(function) else (function,):
         try:

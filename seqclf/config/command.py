@@ -1,7 +1,6 @@
-"""The decorator that turns a function into a command.
+"""The decorator that turns a function into a command, which handles signals before its slow imports.
 
-A command handles signals before its slow imports. Until the function is called, imports do not search the working
-folder (see `search_path`).
+Until the function is called, imports do not search the working folder (see `search_path`).
 """
 
 from __future__ import annotations
@@ -20,10 +19,8 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
 
     The command prints the function's result (a `JsonResult` or plain values) as one JSON line. If the YAML file has a
     block `hydra`, Hydra composes the config, and the command may import classes from the working folder, which the
-    config may name. The config of the others is composed without Hydra.
-
-    `options`: dotted path of the pydantic model that checks the config. The model is not imported for `--help`, because
-    the import is slow.
+    config may name. `options`: dotted path of the pydantic model that checks the config, whose slow import `--help`
+    does not need.
     """
 
     def decorate(function: Callable[[Any], Any]) -> Callable[[], None]:

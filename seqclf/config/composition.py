@@ -1,7 +1,6 @@
 """Composition of a config in a Python program (without a command): overrides are merged into the files of conf/.
 
-Hydra has global state that all threads of the process share. The program may use Hydra for its own config, so each
-composition restores Hydra's earlier state at the end.
+The program may use Hydra too, so each composition restores the global state that Hydra shares between all threads.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Composition:
-    """The composed config of a command.
-
-    `config`: the composed config, including Hydra's own settings in the node `hydra`. `overrides`: the overrides that
-    the caller gave.
+    """The composed config of a command, with Hydra's settings in the node `hydra`, and the caller's overrides.
 
     >>> composition = compose_config("train", ["model=gru", "model.hidden_size=32"])
     >>> composition.plain()["model"]["hidden_size"], composition.choices["model"]
@@ -56,10 +52,7 @@ class Composition:
         return Path(self.config.hydra.run.dir).absolute()
 
     def plain(self) -> Config:
-        """Return the config as plain Python values, without the node `hydra`.
-
-        Raises OmegaConf's exception if a required key has no value.
-        """
+        """Return the config as plain Python values, without the node `hydra`. A missing value is OmegaConf's error."""
         keys = [str(key) for key in self.config if key != "hydra"]
         config = OmegaConf.masked_copy(self.config, keys)
         container: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

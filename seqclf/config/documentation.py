@@ -1,7 +1,4 @@
-"""The keys of conf/ with their defaults, read from the YAML files, and the choices of its groups.
-
-This module does not import Hydra and OmegaConf, so that help texts are fast.
-"""
+"""The keys of conf/ with their defaults, read without Hydra, for fast help texts, and its choices."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ REQUIRED = "???"  # value of a key that the user must set
 class Command:
     """The config of a command: its keys, and its config groups with their default choices.
 
-    `folders`: config folders. The first folder is conf/. The other folders come from Hydra's option `--config-dir`.
+    `folders`: config folders, conf/ first, then those of Hydra's option `--config-dir`.
 
     >>> train = Command("train")
     >>> train.groups["model"], train.choices("optimizer")
@@ -34,10 +31,7 @@ class Command:
 
     @classmethod
     def typed(cls, name: str, arguments: Sequence[str]) -> Command:
-        """Return the config of the command `name`.
-
-        `arguments`: arguments of the command, which may contain `--config-dir`.
-        """
+        """Return the config of the command `name`, whose arguments may contain `--config-dir`."""
         values = re.findall(r"^(?:--config-dir|-cd)[=\n](.*)$", "\n".join(arguments), re.MULTILINE)
         return cls(name, (CONF, *(Path(folder) for folder in values if Path(folder).is_dir())))
 
@@ -68,10 +62,7 @@ class Command:
         return next(path for path in paths if path.is_file())
 
     def choice_keys(self, group: str, choice: str) -> dict[str, Any]:
-        """Return the keys of a choice with their defaults, including inherited keys, as a dict dotted key → default.
-
-        If the config file of the command also sets a key of the choice, the command's value is used.
-        """
+        """Return the keys of a choice, with inherited ones, as a dict dotted key → default, the command's first."""
         file = self.file(group, choice)
         if group == GLOBAL_GROUP:
             return _keys_of(file)
@@ -80,7 +71,7 @@ class Command:
         return _merged(*inherited, here, {path: value for path, value in self._own.items() if _first(path) == group})
 
     def defaults(self, chosen: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the keys of the command, including config groups, as a dict dotted key → default.
+        """Return the keys of the command, with those of its groups, as a dict dotted key → default.
 
         `chosen`: dict config group → choice, for choices other than the default.
         """
@@ -95,9 +86,7 @@ class Command:
         return self.choice_keys(GLOBAL_GROUP, chosen[GLOBAL_GROUP]) if GLOBAL_GROUP in chosen else {}
 
     def variables(self, chosen: Mapping[str, str]) -> list[str]:
-        """Return the variables of the chosen experiment: its top-level keys, which the user must set.
-
-        `chosen`: dict config group → choice.
+        """Return the variables of the `chosen` experiment: its top-level keys, which the user must set.
 
         >>> Command("train").variables({"experiment": "trec"})
         ['path']
@@ -120,10 +109,9 @@ class Command:
         return {group: choice for group, choice in made.items() if group in self.groups} | typed
 
     def choice_with(self, path: str) -> tuple[str, str] | None:
-        """Return a choice of a config group that has the key `path`, such as `loss.gamma`.
+        """Return the (group, choice) of a group that has the key `path`, such as `loss.gamma`, or None.
 
-        It is the default, or else a choice that others inherit from, or else the first one. The result is a pair
-        (group, choice), or None if no choice has the key.
+        It is the default, or else a choice that others inherit from, or else the first one.
         """
         group = _first(path)
         if group not in self.groups or group == GLOBAL_GROUP:
@@ -135,7 +123,7 @@ class Command:
 
 
 def command_names(folder: Path = CONF) -> list[str]:
-    """Return the names of all commands. A command is a YAML file in `folder`.
+    """Return the names of all commands, the YAML files in `folder`.
 
     >>> "train" in command_names()
     True
@@ -144,10 +132,7 @@ def command_names(folder: Path = CONF) -> list[str]:
 
 
 def default_settings(name: str) -> Any:
-    """Return the default values of a config group such as `model`, or the default of a key in conf/train.yaml.
-
-    This function is for programs that do not compose a config. Hydra is not needed, because the files of default
-    choices contain no references to other files or keys. Each call returns a new copy.
+    """Return a new copy of the defaults of a group such as `model`, or of a key in conf/train.yaml, without Hydra.
 
     >>> default_settings("seed"), default_settings("model")["cell"]
     (0, 'lstm')

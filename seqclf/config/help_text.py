@@ -27,10 +27,7 @@ def asks_for_help(arguments: Sequence[str]) -> bool:
 
 
 def print_help(name: str, arguments: Sequence[str]) -> None:
-    """Print the help text of a command, or of the groups and choices among the arguments.
-
-    An unknown group or choice ends the process with exit code 2.
-    """
+    """Print the help text of a command, or of the topics among the arguments. An unknown one ends with exit code 2."""
     command = Command.typed(name, arguments)
     topics = [text for text in arguments if not text.startswith("-")]
     try:
@@ -40,10 +37,9 @@ def print_help(name: str, arguments: Sequence[str]) -> None:
 
 
 def help_text(command: Command, topics: Sequence[str] = ()) -> str:
-    """Return the help text of a command or of `topics`.
+    """Return the help text of a command or of `topics`, or raise InputError for an unknown one.
 
     A topic is a config group, a choice (`model=gru`) or a key, whose first part is a group or a key of the command.
-    Raises InputError for an unknown topic.
     """
     if not topics:
         return "\n".join(_overview(command))
@@ -51,7 +47,6 @@ def help_text(command: Command, topics: Sequence[str] = ()) -> str:
 
 
 def _own_settings(command: Command) -> str:
-    """Return the keys of a command outside of its groups, with their comments, as YAML text."""
     text = re.split(r"\n(?:  )?help:\n", command.path.read_text(encoding="utf-8"))[0]  # the last block of each file
     return re.sub(r"\A# .*\n|^defaults:\n(  .*\n)+\n?", "", text, flags=re.MULTILINE).strip("\n")
 
@@ -91,7 +86,6 @@ def _topic(command: Command, topic: str) -> Iterator[str]:
 
 
 def _choice(command: Command, group: str, choice: str) -> Iterator[str]:
-    """Yield the text of a choice's file, and of the files that it extends."""
     file = command.file(group, choice)
     yield ""
     yield f"# {group}/{file.name}" if file.is_relative_to(CONF) else f"# {file}"

@@ -40,10 +40,9 @@ ALIASES = {
 
 
 def key_hint(command: Command, typed: str, value: str | None, chosen: Mapping[str, str]) -> str:
-    """Return a hint for an unknown key of a command, or "" if no known key is similar.
+    """Return a hint for an unknown key that the user typed with `value` or None, or "" if no known key is similar.
 
-    `typed`: the unknown key. `value`: the value that the user typed for the key, or None. `chosen`: dict config group →
-    choice.
+    `chosen`: dict config group → choice.
 
     >>> from seqclf.config.documentation import Command
     >>> key_hint(Command("train"), "lr", "0.1", {})
@@ -102,10 +101,7 @@ def set_mapping(keys: Mapping[str, object], key: str, value: str) -> str:
 
 
 def _meant(typed: str, known: Collection[str]) -> str:
-    """Return the known key that `typed` probably means: by ALIASES, by the same last part, or the most similar key.
-
-    Return "" if no key is similar.
-    """
+    """Return the known key that is meant: by ALIASES, by the same last part, or the most similar one, or ""."""
     name = _name(typed).lower().replace("-", "_")
     aliases = [path for path in ALIASES.get(name, ()) if path in known]
     # Among keys with the same last part, a key with a shorter path is preferred, because it is used more often.
@@ -121,10 +117,7 @@ def _name(path: str) -> str:
 
 
 def _argument(key: str, value: str | None) -> str:
-    """Return the argument `key=value`.
-
-    The value is not quoted for Hydra, because the user typed it in Hydra's grammar.
-    """
+    """The value is not quoted for Hydra, because the user typed it in Hydra's grammar."""
     return f"{key}=VALUE" if value is None else shell_word(f"{key}={value}")
 
 
@@ -142,9 +135,7 @@ def _nested(typed: str, above: str, value: str | None) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:
-    """Return "did you mean 'name'?" with the name in `known` that is most similar to `word`.
-
-    Return "" if no name is similar.
+    """Return "did you mean 'name'?" with the most similar name in `known`, or "".
 
     `ignoring`: common prefix of all names in `known`. The prefix is not compared.
 
@@ -159,7 +150,7 @@ def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:
 
 
 def must_be_one_of(word: object, known: Iterable[object]) -> tuple[str, str]:
-    """Return an error text that lists the names in `known`, and a hint. The hint is "" if no name is similar to `word`.
+    """Return an error text that lists the names in `known`, and a hint, "" if no name is similar.
 
     >>> must_be_one_of("gpu", ["auto", "cpu", "cuda"])
     ('must be auto, cpu or cuda', "did you mean 'cpu'?")

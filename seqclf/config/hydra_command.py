@@ -1,7 +1,6 @@
 """Run a command: compose its config with Hydra, call its function, and print the result as one JSON line.
 
-If the user can fix an error, the command prints one line on stderr and exits with code 2. Any other error is a bug, and
-the command prints a traceback.
+An error that the user can fix is one line on stderr and exit code 2. Any other is a bug, with a traceback.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ if TYPE_CHECKING:
 
 
 def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None:
-    """Compose the config from conf/`name`.yaml and the command line, and call `function` with the config.
-
-    `options`: dotted path of the pydantic model that checks the config.
-    """
+    """Compose the config, check it by the pydantic model at the dotted path `options`, and call `function` with it."""
     begun = False
 
     def run(config: DictConfig) -> None:
@@ -93,10 +89,7 @@ def _record_failure(error: BaseException) -> None:
 
 
 def check_config(typed: TypedArguments, plain: Config, groups: Collection[Any]) -> CommandOptions:
-    """Convert a composed config to its pydantic model. Raises InputError for the first wrong key.
-
-    `typed`: the command-line arguments. `plain`: the composed config. `groups`: names of the config groups.
-    """
+    """Convert a composed config, with `groups`, to its pydantic model. Raises InputError for a wrong key."""
     from seqclf.config.options import parse_options
 
     model = locate(str(typed.options))

@@ -1,8 +1,8 @@
 """Base classes of all config models (pydantic), and types of keys that several models use.
 
-Each model is defined next to the code that uses its values (`data/options.py`, `batching/options.py`, …). The defaults
-are in conf/, so a model has no default values. The types are also used for constructor arguments of networks and
-losses. Validation is strict: `true` is not a number, "3" is not an integer, and unknown keys are rejected.
+Each model is next to the code that uses its values (`data/options.py`, `batching/options.py`, …), without defaults,
+which are in conf/. The types are also those of constructor arguments of networks and losses. Validation is strict:
+`true` is not a number, "3" is not an integer, and unknown keys are rejected.
 """
 
 from __future__ import annotations
@@ -30,18 +30,15 @@ class Options(BaseModel):
 class CommandOptions(Options):
     """Base class of the models for the whole config of a command.
 
-    An experiment file may define variables, which are top-level keys that the user sets (`path: ???`). The model keeps
-    variables as extra attributes, so that the file `config.yaml` of a run contains the variables. `check_config`
-    rejects other unknown keys.
+    The variables of an experiment file (`path: ???`) are kept as extra attributes, for the file `config.yaml` of a run.
+    `check_config` rejects other unknown keys.
     """
 
     model_config = ConfigDict(extra="allow")
 
 
 def parse_options(model: type[Model], values: Mapping[str, Any], key: str = "") -> Model:
-    """Convert `values` to the pydantic model `model`. Raises InputError for the first wrong value.
-
-    `key`: dotted path of `values` in the config, for the error text.
+    """Convert `values`, at the dotted path `key`, to a pydantic model. Raises InputError for the first wrong value.
 
     >>> class Schedule(Options):
     ...     warmup: Share

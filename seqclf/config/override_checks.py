@@ -1,7 +1,6 @@
-"""Checks of command-line arguments before Hydra parses the arguments, and clear errors for wrong arguments.
+"""Checks of command-line arguments before Hydra parses them: one line with the argument to type instead.
 
-For a wrong argument, Hydra would print a page about its grammar. This module raises an InputError with one line, which
-contains the argument to type instead.
+For a wrong argument, Hydra would print a page about its grammar.
 """
 
 from __future__ import annotations
@@ -58,10 +57,9 @@ class HydraArguments(TypedArguments):
         self._check_data_files()
 
     def for_hydra(self) -> list[str]:
-        """Return the arguments for Hydra's parser: first the options, then the overrides.
+        """Return the arguments for Hydra's parser: the options, then the overrides, which it rejects between options.
 
-        The overrides come last, because Hydra's parser rejects overrides between options. A choice or a name is
-        quoted if Hydra would parse it as a number, such as `data.label=2024_01`.
+        A choice or a name is quoted if Hydra would parse it as a number, such as `data.label=2024_01`.
 
         >>> HydraArguments("train", ["data.label=2024_01", "--multirun", "seed=1"]).for_hydra()
         ['--multirun', "data.label='2024_01'", 'seed=1']

@@ -35,7 +35,7 @@ def argument(key: str, value: str) -> str:
 
 
 def quoted(value: str) -> str:
-    r"""Return a string with quotes for Hydra. Hydra parses the result as the same string.
+    r"""Return a string with quotes, which Hydra parses as the same string.
 
     >>> print(quoted("a, b"), quoted("it's ${x}"))
     'a, b' "it's \${x}"
@@ -59,7 +59,7 @@ def unquoted(text: str) -> str | None:
 
 
 def hydra_value(value: Any) -> str:
-    """Convert a scalar, a list or a mapping to text. Hydra parses the text as the same value of the same type.
+    """Convert a scalar, a list or a mapping to a text that Hydra parses as the same value of the same type.
 
     >>> print(hydra_value([1, None, "a, b", {"x:y": "3"}]))
     [1, null, 'a, b', {x\\:y: '3'}]
@@ -87,10 +87,9 @@ def shell_word(text: str) -> str:
 
 
 def is_plain(value: str) -> bool:
-    """Return True if a string needs no quotes for Hydra, because Hydra does not parse it as a float or null.
+    """Return True if a string needs no quotes, because Hydra does not parse it as a float or null.
 
-    An integer or a lower-case boolean needs no quotes, because `label_text` converts the parsed value back to the same
-    string.
+    `label_text` converts a parsed integer or lower-case boolean back to the same string.
     """
     if not PLAIN.fullmatch(value) or value.endswith("\\"):
         return False

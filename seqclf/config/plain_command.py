@@ -1,7 +1,7 @@
 """Run a command whose config needs no Hydra: the keys of conf/, its groups, and KEY=VALUE arguments.
 
-The commands are those that must run where Hydra is not installed, and start fast. Values are written as for Hydra, but
-a text stands for itself, so that a path or a sequence needs no quotes but those of the shell.
+Such a command starts fast and where Hydra is not installed. Values are written as for Hydra, but a text stands for
+itself, so that a path or a sequence needs no quotes but those of the shell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # o
 
 
 def run_plain(name: str, options: str, function: Callable[[Any], Any]) -> None:
-    """Compose the config from conf/`name`.yaml and the command line, call `function` with it, and print its result.
+    """Compose the config from conf/`name`.yaml and the command line, call `function`, and print its result.
 
     `options`: dotted path of the pydantic model that checks the config.
     """
@@ -93,9 +93,7 @@ def compose_plain(typed: TypedArguments) -> Config:
 
 
 def read_value(key: str, text: str, *, is_text: bool = False, is_list: bool = True) -> Any:
-    r"""Return the value of an argument.
-
-    `is_text`: True for a key whose values are texts. `is_list`: True for a key that takes a list.
+    r"""Return the value of an argument, for a key of texts (`is_text`), or of a list (`is_list`).
 
     >>> read_value("runs", "[runs/*, 'a, b', it's]", is_text=True)
     ['runs/*', 'a, b', "it's"]

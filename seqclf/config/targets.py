@@ -1,8 +1,8 @@
-"""Build objects from `_target_` dicts. Hydra is not needed, so that a checkpoint can be loaded without Hydra.
+"""Build objects from `_target_` dicts, without Hydra, so that a checkpoint can be loaded without it.
 
-A `_target_` dict holds the dotted path of a class and the arguments of its constructor. In a config, the user may
-choose classes of any package. In a checkpoint, the classes may have been chosen by somebody else. Therefore, a class
-from a checkpoint is imported only if the user trusts its package (see `require_trusted`).
+A `_target_` dict holds the dotted path of a class and the arguments of its constructor. A config may name a class of
+any package. In a checkpoint, somebody else may have chosen it, and it is imported only if the user trusts its package
+(see `require_trusted`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 
 
 class Arguments(NamedTuple):
-    """Arguments of a function or class.
+    """Arguments of the function or class `owner`: all names, and those without a default.
 
-    `owner`: name of the function or class. `names`: names of all arguments. `required`: names of the arguments without
-    a default. `takes_any`: True if the function has `**kwargs`.
+    `takes_any`: True if the function has `**kwargs`.
 
     >>> arguments_of(did_you_mean)
     Arguments(owner='did_you_mean', names=['word', 'known', 'ignoring'], required=['word', 'known'], takes_any=False)
@@ -71,7 +70,7 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
 
 
 def defaults_of(function: Callable[..., Any]) -> Config:
-    """Return the default values of a function or class, as a dict argument name → value. A tuple becomes a list.
+    """Return a dict argument name → default of a function or class. A tuple becomes a list.
 
     >>> defaults_of(did_you_mean)
     {'ignoring': ''}
@@ -82,10 +81,7 @@ def defaults_of(function: Callable[..., Any]) -> Config:
 
 
 def _constructor_owner(function: Callable[..., Any]) -> str:
-    """Return the dotted path of the class that defines the constructor, or "" for a function.
-
-    The attributes of `__init__` are not used, because torch.compile may have replaced `__init__` by a wrapper.
-    """
+    """Return the class that defines the constructor, or "": torch.compile may have replaced `__init__` by a wrapper."""
     owners = (owner for owner in getattr(function, "__mro__", ()) if "__init__" in vars(owner))
     return next((f"{owner.__module__}.{owner.__qualname__}" for owner in owners), "")
 
@@ -93,10 +89,9 @@ def _constructor_owner(function: Callable[..., Any]) -> str:
 def check_arguments(
     key: str, function: Callable[..., Any], arguments: Collection[str], provided: Collection[str]
 ) -> None:
-    """Raise InputError if `function` does not take an argument in a `_target_` dict, or if an argument is missing.
+    """Raise InputError, with the config group `key`, if `function` does not take an argument, or lacks one.
 
-    `key`: config group, for the error text. `arguments`: names of the arguments in the `_target_` dict. `provided`:
-    names of further arguments that are not in the dict.
+    `arguments`: names in the `_target_` dict. `provided`: further names that are not in the dict.
     """
     taken = arguments_of(function).without(provided)
     require_known(key, arguments, taken)
@@ -124,9 +119,7 @@ def require_complete(key: str, arguments: Collection[str], taken: Arguments) -> 
 
 
 def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
-    """Raise InputError if an argument is infinite or NaN, or contains such a number in a list or mapping.
-
-    `key`: dotted path of the arguments in the config.
+    """Raise InputError if an argument in the config at `key` is, or contains in a list or mapping, an infinity or NaN.
 
     >>> require_finite("optimizer", {"eps": float("inf")})
     Traceback (most recent call last):
@@ -203,10 +196,7 @@ def is_foreign(target: str) -> bool:
 
 
 def read_trust(value: Any) -> bool | tuple[str, ...]:
-    """Convert the value of the config key `trust` to a boolean or a tuple of package names.
-
-    The argument may be a package name, a list of package names, a boolean or None.
-    """
+    """Convert the value of the config key `trust` (one or several packages, a boolean or None)."""
     if value is None or isinstance(value, bool):
         return bool(value)
     packages = [value] if isinstance(value, str) else value
@@ -220,12 +210,7 @@ def _is_dotted(name: Any) -> bool:
 
 
 def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -> None:
-    """Raise InputError unless the dotted path `target` is in a trusted package.
-
-    `usual`: packages that are always trusted. `trust`: packages that the user trusts.
-
-    This check does not import the package.
-    """
+    """Raise InputError unless `target` is in a package that is `usual` or that the user trusts. Imports nothing."""
     allowed = (*usual, *(() if isinstance(trust, bool) else trust))
     if trust is not True and not any(target.startswith(f"{package}.") for package in allowed):
         package = package_of(target)
@@ -237,8 +222,7 @@ def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -
 def build(config: Mapping[str, Any], kind: type, key: str = "", /, **extra: Any) -> Any:
     """Build an object from a `_target_` dict. The arguments are the other keys of the dict, and `extra`.
 
-    Raises InputError if the class is not a subclass of `kind`. `key`: dotted key of the `_target_` in the config, for
-    the error text.
+    Raises an InputError with `key` of the `_target_` if the class is not a subclass of `kind`.
 
     >>> from collections import Counter
     >>> build({"_target_": "collections.Counter", "apples": 2}, dict, pears=3)
@@ -261,18 +245,9 @@ def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
 
 
 def locate_part(part: Any, kind: type, key: str) -> type:
-    """Import the class of a part of an object, such as the recurrent cell of an encoder.
+    """Import the class of a part (`_target_` dict), such as the recurrent cell of an encoder.
 
-    `part`: `_target_` dict of the part. Raises InputError if `part` names no class, or a class that is not a subclass
-    of `kind`. `key`: config key of the part, for the error text.
-
-    >>> locate_part({"_target_": "collections.Counter"}, dict, "model.encoder.counts")
-    <class 'collections.Counter'>
-    >>> locate_part("lstm", dict, "model.encoder.counts")
-    Traceback (most recent call last):
-        ...
-    seqclf.errors.InputError: model.encoder.counts: names no class; write +model.encoder.counts._target_=CLASS, the \
-dotted path of a dict
+    Raises an InputError with the config `key` if it names no class, or one that is not a subclass of `kind`.
     """
     if not (isinstance(part, Mapping) and "_target_" in part):
         raise InputError(key, "names no class", f"write +{key}._target_=CLASS, the dotted path of a {kind.__name__}")
@@ -280,11 +255,10 @@ dotted path of a dict
 
 
 def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
-    """Import the function at `_target_` in `config`. The function generates the files of a dataset.
+    """Import the function at `_target_` in `config`, which writes the files of a dataset into its argument `folder`.
 
-    The function writes the files into its argument `folder`. Raises InputError if the object at `_target_` is not a
-    Python function or is part of the standard library. Raises InputError if the function does not take `folder` or
-    another key of `config` as an argument.
+    Raises InputError if it is not a Python function, is part of the standard library, or does not take `folder` or
+    another key of `config`.
     """
     target = config.get("_target_")
     key = f"data.generator._target_={target}"
@@ -300,10 +274,7 @@ def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
 
 
 def generate(config: Mapping[str, Any], folder: Path) -> None:
-    """Generate a dataset with the function at `_target_` (see `locate_generator`).
-
-    The arguments are the other keys of `config`.
-    """
+    """Generate a dataset with the function at `_target_` (see `locate_generator`) and the other keys."""
     arguments = {name: value for name, value in config.items() if name != "_target_"}
     if not is_foreign(config["_target_"]):
         require_finite("data.generator", arguments)

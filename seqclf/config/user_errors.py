@@ -41,7 +41,7 @@ def fail(error: InputError) -> NoReturn:
 
 
 def missing_package(error: ModuleNotFoundError) -> InputError | None:
-    """Return an InputError for a missing module. Return None if seqclf does not depend on the module's package.
+    """Return an InputError for a missing module, None if seqclf does not depend on its package.
 
     >>> missing_package(ModuleNotFoundError("No module named 'sklearn'", name="sklearn.metrics"))
     InputError('scikit-learn is not installed, which this needs; pip install scikit-learn')

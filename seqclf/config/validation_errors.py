@@ -38,8 +38,7 @@ BOUNDS = {
 def input_error(error: ValidationError, model: type[BaseModel], values: Any, above: str = "") -> InputError:
     """Convert pydantic's first error to an InputError with the key, the wrong value and the allowed values.
 
-    `model`: pydantic model that rejected `values`. `above`: dotted path of `values` in the config, "" for the whole
-    config.
+    `model`: pydantic model that rejected `values`. `above`: dotted path of `values`, "" for the whole config.
     """
     details = error.errors(include_url=False)
     # For a union type (such as a number or a mapping of numbers), pydantic reports an error for each member. The error
@@ -86,10 +85,7 @@ def takes_list(model: type[BaseModel], key: str) -> bool:
 
 
 def _path(detail: ErrorDetails, values: Any) -> list[str]:
-    """Return the path to the wrong value, as a list of nested keys in `values`.
-
-    The names of union members and the positions in lists, which pydantic reports too, are left out.
-    """
+    """Return the nested keys to the wrong value, without union members and positions, which pydantic adds."""
     path = []
     value = values
     for part in detail["loc"]:
@@ -104,11 +100,7 @@ def _path(detail: ErrorDetails, values: Any) -> list[str]:
 
 
 def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | None]:
-    """Return a text with the allowed values, and a remedy or None.
-
-    `details`: all errors that pydantic reports for the wrong value. `cause`: exception that a validator raised, or
-    None.
-    """
+    """Return a text with the allowed values, and a remedy or None."""
     first = details[0]
     if isinstance(cause, RefusedValueError):
         return cause.problem, cause.remedy
@@ -135,10 +127,7 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | No
 
 
 def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:
-    """Return a list of the types that the key at `path` may have.
-
-    For a union type, the list has each member of the union.
-    """
+    """Return the types that the key at `path` may have: all members of a union."""
     types: list[Any] = [model]
     for name in path:
         types = [member for owner in types for member in _members(_annotations(owner).get(name))]

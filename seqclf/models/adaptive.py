@@ -30,10 +30,9 @@ MAX_LOGITS = 4_000_000  # maximum number of logits in memory; each prefix of a s
 
 
 class Reading(NamedTuple):
-    """Encoder outputs, pooled prefixes and halting scores of B sequences of up to T tokens.
+    """Encoder outputs (B, T, size), pooled prefixes (B, T, pooled size) and rising halting scores (B, T) of sequences.
 
-    `outputs`: (B, T, size) encoder outputs. `prefixes`: (B, T, pooled size) pooled vectors of the prefixes. The vector
-    at position t pools the tokens 0 to t. `scores`: (B, T) halting scores, which never decrease along a sequence.
+    The prefix at position t pools the tokens 0 to t.
     """
 
     outputs: Tensor
@@ -42,11 +41,10 @@ class Reading(NamedTuple):
 
 
 class HaltingHead(nn.Module):
-    """Layer that computes the stop logits (B, T, 1) of an `AdaptiveClassifier`.
+    """Layer that computes the stop logits (B, T, 1) of an `AdaptiveClassifier`, whose sigmoid is a stop probability.
 
-    The sigmoid of a stop logit is the probability to stop at the token. The inputs are the encoder outputs (B, T,
-    `size`) and the certainty (B, T) of the classifier after each token (see `certainty_of`). The initial weight of the
-    certainty is 1, because a small dataset is not enough to learn this weight from 0.
+    The inputs are the encoder outputs (B, T, `size`) and the certainty (B, T) after each token (see `certainty_of`).
+    The initial weight of the certainty is 1, because a small dataset is not enough to learn this weight from 0.
     """
 
     def __init__(self, size: int):
@@ -59,30 +57,25 @@ class HaltingHead(nn.Module):
         return self.outputs(outputs) + self.certainty * certainty[..., None]
 
 
-# Names that the exported `AdaptiveStep` uses for an input and two outputs. A field of the data may not have one of
-# these names.
+# Names of an input and two outputs of the exported `AdaptiveStep`, which no field of the data may have.
 OWN_NAMES = {"threshold", "read", "halted"}
 
 
 class AdaptiveClassifier(SequenceClassifier):
     """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
 
-    A second head, `HaltingHead`, computes a stop probability for each token. Each token also has a halting score,
-    -log(p), where p is the probability that the sequence has not stopped at this token or an earlier token. Halting
-    scores never decrease along a sequence. The halting token is the first token whose halting score reaches
-    `threshold`. The method `forward` predicts the class from the tokens up to the halting token. During training the
-    threshold is infinite, so validation reads all tokens of every sequence. After training, the threshold is chosen
+    A second head, `HaltingHead`, computes a stop probability for each token. The halting score of a token is -log(p),
+    where p is the probability that the sequence has not stopped by then. The halting token is the first one whose score
+    reaches `threshold`, and `forward` reads up to it. In training the threshold is infinite; afterwards it is chosen
     from the halting scores of the validation split (see `TokensCurve`).
 
     Training minimizes the exact expectation of the loss over the position of the halting token (Russwurm et al. 2023,
-    ELECTS; Banino et al. 2021, PonderNet). The training loss is the sum of three terms. The first term is the expected
-    loss of the logits at the halting token. The second term is a price for the tokens that are read. The third term is
-    the loss of the logits after the last token, so that the classifier stays accurate for whole sequences.
+    ELECTS; Banino et al. 2021, PonderNet), plus a price for the tokens that are read, plus the loss after the last
+    token, so that the classifier stays accurate for whole sequences.
 
-    `earliness`: price of reading a whole sequence, as a fraction of `gain`. The gain is the loss after the first token
-    minus the loss after the last token. The price is relative to the gain, because a fixed price could exceed the gain
-    if one class is rare. `arguments`: arguments of `SequenceClassifier`. Raises InputError if the encoder is not
-    unidirectional.
+    `earliness`: price of reading a whole sequence, as a fraction of `gain`, the loss after the first token minus the
+    loss after the last one. A fixed price could exceed the gain if one class is rare. `arguments`: arguments of
+    `SequenceClassifier`. Raises InputError if the encoder is not unidirectional.
 
     >>> model = AdaptiveClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
@@ -111,8 +104,7 @@ class AdaptiveClassifier(SequenceClassifier):
         super().__init__(fields, num_classes, **arguments)
         self.earliness = earliness
         self.threshold = math.inf
-        # The gain is the running mean of (loss after the first token) - (loss after the last token). The gain is a
-        # buffer, so that checkpoints contain the gain, and resumed training can continue with the same gain.
+        # Running mean of (loss after the first token) - (loss after the last token), a buffer for resumed training.
         self.register_buffer("gain", torch.zeros(()))
         self.halting = HaltingHead(self.encoder.size)
 
@@ -142,8 +134,7 @@ class AdaptiveClassifier(SequenceClassifier):
         self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Mapping[str, Tensor]
     ) -> Tensor:
         """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
-        # Compute the certainty without gradients. With gradients, training could lower the loss by making the
-        # classifier overconfident or underconfident.
+        # Without gradients: training could lower the loss by making the classifier over- or underconfident.
         with torch.no_grad():
             parts = [prefixes]
             if not torch.compiler.is_exporting():
@@ -154,19 +145,16 @@ class AdaptiveClassifier(SequenceClassifier):
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K, C) and numbers of tokens read (B, K) for K different `thresholds`.
-
-        The encoder runs once for all thresholds.
-        """
+        """Return logits (B, K, C) and numbers of tokens read (B, K) for K `thresholds`, by one run of the encoder."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         read = torch.stack([tokens_read(scores, lengths, float(threshold)) for threshold in thresholds], dim=1)
         chosen = prefixes.gather(1, (read - 1)[..., None].expand(-1, -1, prefixes.shape[-1]))
         return self.head(chosen, fields), read
 
     def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """Return the smallest distance between a halting score and the threshold for each sequence (B,).
+        """Return the smallest distance (B,) of a halting score from the threshold.
 
-        If the distance is as small as a rounding error, the halting token may differ between PyTorch and ONNX Runtime.
+        If it is as small as a rounding error, the halting token may differ between PyTorch and ONNX Runtime.
         """
         scores = self.read(fields, lengths, host_lengths).scores
         if self.threshold == 0:  # all halting scores are at least 0, so rounding does not matter
@@ -201,11 +189,7 @@ class AdaptiveClassifier(SequenceClassifier):
         return TrainingLoss(logits, shown, expected + last)
 
     def _costs(self, joined: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-        """Return the loss (S,) of each of S joined prefixes.
-
-        If there are more than `MAX_LOGITS` logits, the logits are not stored, and the backward pass computes them
-        again.
-        """
+        """Return the loss (S,) of each prefix. The backward pass computes them again if there are many."""
 
         def costs(part: Tensor, part_labels: Tensor) -> Tensor:
             return row_costs(loss, self.output(self.dropout(part)).float(), part_labels)
@@ -250,12 +234,11 @@ def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> T
 
 
 def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
-    """Return the exact probability (B, T) that a sequence halts at a token.
+    """Return the exact probability (B, T) that a sequence halts at a token. The last token gets what remains.
 
-    The result is the mean of two halting probabilities: the probability if reading starts at the first token, as in
-    prediction, and the probability if reading starts at a random token. The random start lets a network that halts too
-    early learn to read on. Without the random start, later tokens would have almost no gradient. The last token of a
-    sequence gets the remaining probability.
+    The result is the mean of two distributions: reading starts at the first token, as in prediction, or at a random
+    token. The random start lets a network that halts too early learn to read on: else, later tokens had almost no
+    gradient.
 
     >>> scores = -torch.tensor([[0.75, 0.25, 0.125]]).log()  # stop probabilities 1/4, 2/3 and 1/2
     >>> halting_distribution(scores, torch.tensor([3]))  # the mean of [9, 18, 9] / 36 and [3, 14, 19] / 36
@@ -272,11 +255,10 @@ def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
 
 
 class AdaptiveStep(ChunkStep):
-    """An `AdaptiveClassifier` that reads one chunk of each sequence.
+    """An `AdaptiveClassifier` that reads one chunk of each sequence, up to the halting token or the end of the chunk.
 
-    The halting threshold is the additional input `threshold`. Reading ends at the halting token, or at the last token
-    of the chunk. The logits are computed after the last token that is read. Additional outputs: `read`: (B,) number of
-    tokens that are read from the chunk. `halted`: (B,) True for a sequence that has halted.
+    The halting threshold is the additional input `threshold`. Additional outputs: `read` (B,), the number of tokens
+    that are read from the chunk, and `halted` (B,), True for a sequence that has halted.
     """
 
     more_inputs: Mapping[str, float] = MappingProxyType({"threshold": 1.0})

@@ -1,7 +1,4 @@
-"""Streaming form of a classifier, which reads one chunk of each sequence and passes states to the next chunk.
-
-The streaming form is the second ONNX graph in a bundle.
-"""
+"""Streaming form of a classifier, the second ONNX graph in a bundle: reads a chunk, passes states to the next chunk."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # start of names; a field name ha
 class ChunkStep(nn.Module):
     """A `SequenceClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
-    `states`: list of `State`, in the order of the argument `states` of `forward`. The states of the encoder come first,
-    then the states of the pooling. A `ChunkStep` runs only inside the ONNX exporter, because its encoder consists of
-    ONNX operators. `SequenceClassifier.step_form` builds the `ChunkStep` of a classifier.
+    `states`: list of `State`, as in `forward`: those of the encoder, then those of the pooling. It runs only inside the
+    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.step_form`).
     """
 
     more_inputs: Mapping[str, float] = MappingProxyType({})  # additional scalar inputs: name → example value
@@ -39,8 +35,7 @@ class ChunkStep(nn.Module):
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
         """Return a dict with the `logits` (B, C) and the `states` after the chunk.
 
-        `fields`: see `SequenceClassifier.forward`. `lengths`: (B,) number of tokens of each sequence in the chunk, at
-        least 1. `states`: states before the chunk.
+        `lengths`: (B,) number of tokens of each sequence in the chunk, at least 1. `states`: states before the chunk.
         """
         outputs, encoder_states = self.read(fields, lengths, states)
         pooled, pooling_states = self.pooling.run(outputs, lengths, states[len(encoder_states) :])

@@ -22,10 +22,7 @@ from seqclf.models.static_fields import StaticFields
 
 
 class SequenceClassifier(SequenceNetwork):
-    """Classifier of sequences of different lengths: embedding → encoder → pooling → head.
-
-    The logits of a sequence depend only on the tokens of the sequence, and on its static fields, which are joined to
-    the pooled vector (see `StaticFields`).
+    """Classifier of sequences of different lengths: embedding → encoder → pooling, joined by static fields → head.
 
     `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: config of the encoder, with its class in
     `_target_`. `encoder_arguments`: further arguments of the encoder. `dropout`: dropout probability for the embedded
@@ -87,10 +84,7 @@ class SequenceClassifier(SequenceNetwork):
 
     @classmethod
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
-        """Raise InputError if this class cannot use `encoder`.
-
-        The error names the config key. `SequenceClassifier` accepts any encoder. A subclass may reject some encoders.
-        """
+        """Raise InputError, with the config key, if this class cannot use `encoder`. A subclass may reject some."""
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Initialize the embedding of a field with pretrained vectors (see `SequenceNetwork.load_vectors`)."""

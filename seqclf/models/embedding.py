@@ -38,9 +38,8 @@ class IdEmbedding(nn.Embedding):
 class BagEmbedding(nn.Embedding):
     """Embedding of several ids per token: (B, T, K) → (B, T, `dimensions`).
 
-    `combine`: "mean", "sum" or "max", the operation that combines the vectors of a token's ids. The id 0 means no
-    value. The vector of a token without values is zero. In training, each id is replaced by the unknown id with the
-    probability `dropout`.
+    `combine`: "mean", "sum" or "max", which combines the vectors of a token's ids. The id 0 means no value; a token
+    without values gets zeros. In training, each id is replaced by the unknown id with the probability `dropout`.
 
     >>> bag = BagEmbedding(5, 2, "sum", dropout=0.0)
     >>> vectors = bag(torch.tensor([[[2, 3, 0], [0, 0, 0]]]))
@@ -59,8 +58,7 @@ class BagEmbedding(nn.Embedding):
             ids = ids.masked_fill(dropped, UNKNOWN_IDS["bag"])
         if torch.onnx.is_in_onnx_export():
             return self._combined(ids)
-        # embedding_bag saves memory: the vectors of all ids would take K times the memory of the result. ONNX does not
-        # have embedding_bag, so the export uses `_combined`.
+        # Vectors of all ids would take K times the memory of the result. ONNX has no embedding_bag, so `_combined`.
         bags = nn.functional.embedding_bag(ids.flatten(0, 1), self.weight, mode=self.combine, padding_idx=NO_VALUE)
         return bags.unflatten(0, ids.shape[:2])
 
@@ -76,16 +74,12 @@ class BagEmbedding(nn.Embedding):
 
 
 class NumberProjection(nn.Linear):
-    """Linear layer for numbers, with noise in training: (…, D) → (…, `size`).
+    """Linear layer for numbers: (…, D) → (…, `size`), with Gaussian noise on standardized channels in training.
 
-    In training, Gaussian noise is added to standardized channels before the linear layer. `scaled`: D booleans, True
-    for a standardized channel. Channels that are not standardized, such as masks and sines, get no noise, because the
-    noise could be larger than their values. `deviation`: standard deviation of the noise. `within`: D standard
-    deviations of the channels within sequences, at most 1; None for 1. The noise of a channel is proportional to it,
-    because noise of the size of the differences between sequences would drown the shape of each sequence.
-
-    `constant`: D booleans, True for a channel that is constant in each sequence; None if there is none. The initial
-    weights of constant channels are small, and those of the others are as large as without constant channels.
+    `scaled`: D booleans, True for a standardized channel; in masks and sines, noise could be larger than the values.
+    `deviation`: standard deviation of the noise. `within`: D standard deviations of the channels within sequences, at
+    most 1; None for 1. The noise is proportional to it, or it would drown the shape of each sequence. `constant`: D
+    booleans, True for a channel that is constant in each sequence; its initial weights are small.
 
     >>> NumberProjection(4, [True, True, False], 0.5, [1.0, 0.5, 1.0]).noise.tolist()
     [0.5, 0.25, 0.0]
@@ -103,7 +97,6 @@ class NumberProjection(nn.Linear):
     ):
         super().__init__(len(scaled), size)
         self.deviation = deviation
-        # The checkpoint does not store this buffer, because the buffer is computed from the constructor arguments.
         noise = deviation * torch.tensor(scaled, dtype=torch.float32)
         if within is not None:
             noise = noise * torch.tensor(within, dtype=torch.float32)
@@ -124,15 +117,14 @@ class NumberProjection(nn.Linear):
 class FieldEmbedding(nn.Module):
     """Embedding of all fields of a token in one vector: fields (B, T, …) → (B, T, `self.size`).
 
-    Ids are embedded, and numbers go through a linear layer. The vectors of all fields are concatenated.
+    Ids are embedded, numbers go through a linear layer, and the vectors of all fields are concatenated.
 
-    `fields`: specs of the fields to embed (see `token_specs`). `embedding_size`: number of dimensions for each field. A
-    categorical field whose spec has a `vector_size` gets `vector_size` dimensions instead, for pretrained vectors (see
+    `fields`: specs of the fields to embed (see `token_specs`). `embedding_size`: number of dimensions for each field,
+    except that the `vector_size` in the spec of a categorical field counts, for pretrained vectors (see
     `load_vectors`). `token_dropout`: probability that training replaces an id by the unknown id, so that the model
     learns to handle unknown values. `number_noise`: standard deviation of the noise that training adds to standardized
-    numbers, in units of their standard deviation within sequences. The entries `scaled` and `within` in the spec of a
-    numeric field mark the standardized channels and give these standard deviations. By default, all channels are
-    standardized, and their standard deviation within sequences is 1.
+    numbers, in units of their standard deviation within sequences (entries `scaled` and `within` of a numeric spec; by
+    default all are, with 1).
 
     >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
     >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
@@ -160,12 +152,10 @@ class FieldEmbedding(nn.Module):
             self.size += size
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of a categorical field with pretrained vectors.
+        """Initialize the embedding of the categorical field `name` with pretrained `vectors` (size, D), one per id.
 
-        `name`: name of the field. `vectors`: (size, D), one vector for each id.
-
-        If an id has no pretrained vector, its row in `vectors` is zero. An id without a pretrained vector keeps its
-        random vector, scaled to the standard deviation of the pretrained vectors.
+        An id whose row is zero has no pretrained vector. It keeps its random vector, scaled to the deviation of the
+        others.
         """
         weight: Tensor = self.layers[self.names.index(name)].weight  # type: ignore[assignment]
         pretrained = torch.from_numpy(vectors)

@@ -16,14 +16,13 @@ from seqclf.errors import InputError
 class SequenceEncoder(nn.Module):
     """Base class of encoders: embedded tokens (B, T, `input_size`) → outputs (B, T', `size`).
 
-    The constructor gets `input_size`, and the arguments in the encoder's config as keyword arguments. If the
-    constructor takes `field_specs`, it also gets the specs of the fields of the data. The constructor must set `size`,
-    the number of channels of each output. A bidirectional encoder must also set `backward_size`. The last
-    `backward_size` channels of an output belong to the direction that reads from the last token to the first token. The
-    pooling `last` therefore takes these channels from the first output, and the other channels from the last output.
+    The constructor gets `input_size`, the arguments in the encoder's config, and the specs of the fields if it takes
+    `field_specs`. It must set `size`, the number of channels of each output. A bidirectional encoder must also set
+    `backward_size`: so many last channels belong to the direction that reads from the last token to the first one, and
+    the pooling `last` takes them from the first output.
 
-    The outputs may have a shorter time axis than the tokens (T' < T). The outputs for a sequence must depend only on
-    the tokens of the sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.
+    The time axis may become shorter (T' < T). The outputs for a sequence must depend only on the tokens of the
+    sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.
 
     >>> import torch
     >>> class EverySecond(SequenceEncoder):
@@ -52,29 +51,25 @@ class SequenceEncoder(nn.Module):
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         """Return the outputs (B, T', `size`), the lengths (B,) of the outputs, and the same lengths as a NumPy array.
 
-        Each returned length is at least 1 and at most T'. `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64.
-        `host_lengths`: the lengths as a NumPy array, for packed sequences. During the export to ONNX, `host_lengths` is
-        `None`.
+        Each returned length is from 1 to T'. `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64.
+        `host_lengths`: the lengths as a NumPy array, for packed sequences; `None` during the export to ONNX.
         """
         raise NotImplementedError
 
     def onnx_form(self) -> nn.Module:
-        """Return the module that is exported to ONNX instead of the encoder.
+        """Return the module that is exported instead: the same function, in operations that ONNX supports.
 
-        The returned module must compute the same function as the encoder, with operations that ONNX supports. If a
-        module inside the returned module has a method `onnx_form`, that inner module is replaced too.
+        A module inside of it that has a method `onnx_form` is replaced too.
         """
         return self
 
     def step_form(self) -> Any:
         """Return the streaming form of this encoder for the ONNX export, or `None` if there is no streaming form.
 
-        The streaming form is a module that reads one chunk of each sequence. The streaming form has an attribute
-        `states`, a list of `State`. The arguments of its `forward` are the tokens (B, T, `input_size`) of the chunk,
-        the number of tokens (B,) of each sequence in the chunk, and a list of states (B, *shape). Fields in `structure`
-        are keyword arguments. The results of its
-        `forward` are the outputs (B, T, `size`), and the states after the last token of each sequence. Reading a
-        sequence in chunks must give the same outputs as reading the whole sequence.
+        It is a module with an attribute `states`, a list of `State`. Its `forward` gets the tokens (B, T, `input_size`)
+        of a chunk, the number of tokens (B,) of each sequence in the chunk, a list of states (B, *shape), and the
+        fields in `structure` as keyword arguments. It returns the outputs (B, T, `size`) and the states after the last
+        token. Reading in chunks must give the same outputs as reading the whole sequence.
         """
         return None
 
@@ -90,9 +85,9 @@ def reads_trees(model: Mapping[str, Any]) -> bool:
 
 
 def check_structure(names: Iterable[str], fields: Iterable[FieldSpec], where: str) -> None:
-    """Raise InputError if the data has no field of a name that an encoder reads beside the embedded tokens.
+    """Raise InputError if the data lacks a field that an encoder reads (see `SequenceEncoder.structure`).
 
-    `names`: see `SequenceEncoder.structure`. `where`: config key and class of the encoder, for the error text.
+    `where`: config key and class of the encoder, for the error text.
     """
     present = [field["name"] for field in fields]
     for name in names:
@@ -110,10 +105,9 @@ def build_encoder(
 ) -> Any:
     """Build the encoder that a config describes.
 
-    `encoder`: config of the encoder, with its class in `_target_`. `arguments`: further keyword arguments for the
-    constructor of the encoder. `optional`: keyword arguments that are passed only if the constructor accepts them. A
-    value in `encoder` takes precedence over a value in `arguments` or `optional`. Raises InputError if the constructor
-    does not accept an argument in `encoder` or `arguments`.
+    `encoder`: config with the class in `_target_`, whose values take precedence. `arguments`: further keyword
+    arguments. `optional`: arguments that are passed only if the constructor accepts them. Raises InputError if the
+    constructor does not accept an argument in `encoder` or `arguments`.
     """
     if "_target_" not in encoder:
         raise InputError("model.encoder", "names no class", "set model.encoder._target_")
@@ -122,8 +116,7 @@ def build_encoder(
     parameters = set(arguments_of(located).names)
     taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
     provided = {"input_size", *taken}
-    # This first check assumes that all parameters are set, because `arguments` may set the parameters that `encoder`
-    # does not set.
+    # All parameters count as set here, because `arguments` may set those that `encoder` does not.
     check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
     check_arguments("model", located, [*arguments, *settings], provided)
     extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}

@@ -20,12 +20,10 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 
 
 class Ensemble(SequenceNetwork):
-    """Ensemble of classifiers that have the same architecture and different initial weights.
+    """Ensemble of classifiers of one architecture with different initial weights (Lakshminarayanan et al. 2017).
 
     In training, the logits stay separate (members, B, C), so that each member learns from its own errors. In
     evaluation, `vote` averages the members' probabilities to logits (B, C).
-
-    Reference: Lakshminarayanan et al. 2017.
     """
 
     def __init__(self, members: Iterable[SequenceNetwork]):

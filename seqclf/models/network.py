@@ -46,11 +46,10 @@ class SequenceNetwork(nn.Module):
     shortening: float = 1.0
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        """Return logits (B, C).
+        """Return logits (B, C). `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64.
 
-        `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the lengths as a NumPy
-        array. Packed sequences need the lengths on the CPU, and copying `lengths` from the GPU would wait for the GPU.
-        During the export to ONNX, `host_lengths` is `None`.
+        `host_lengths`: the lengths as a NumPy array, because packed sequences need them on the CPU, and copying
+        `lengths` from the GPU would wait for the GPU. During the export to ONNX, `host_lengths` is `None`.
         """
         raise NotImplementedError
 
@@ -62,10 +61,7 @@ class SequenceNetwork(nn.Module):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """Return the logits and the loss of a batch.
-
-        The loss that training minimizes may have more terms than the loss of the logits (see `TrainingLoss`).
-        """
+        """Return the logits and the loss of a batch, which may have more terms than that of the logits."""
         logits = self(fields, lengths, host_lengths).float()
         cost = loss(logits, labels)
         return TrainingLoss(logits, cost, cost)
@@ -73,22 +69,22 @@ class SequenceNetwork(nn.Module):
     def fit_to(self, rows: SplitRows) -> None:
         """Set buffers by the training rows, such as scales.
 
-        `SequenceTask` calls the method once, before the first optimizer step: never after loading a checkpoint, on
-        resuming, or after a change of the structure. With several ranks, all get the buffers of the first rank.
+        Called once, before the first optimizer step: never after loading a checkpoint, on resuming, or after a change
+        of the structure. With several ranks, all get the buffers of the first rank.
         """
 
     def frozen_outputs(self, rows: SplitRows) -> Any:
         """Return what the network computes of the training rows without trained weights, or None.
 
-        The result has a method `batch(rows, tokens)`. It returns tensors for row positions (B,) and the number of
-        tokens of the padded batch, as a dict that `training_loss` gets in `fields`, beside the fields of the batch.
+        The result has a method `batch(rows, tokens)`: for row positions (B,) and the number of tokens of the padded
+        batch, it returns a dict of tensors that `training_loss` gets in `fields`, beside the fields of the batch.
         """
         return None
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:
         """Set buffers by validation rows, after the training. Return a text about them, or None if there are none.
 
-        `rows`: validation rows, without those that a decision holds out.
+        The rows are those that no decision holds out.
         """
         return None
 
@@ -113,12 +109,7 @@ class SequenceNetwork(nn.Module):
         """Take what validation rows have set from another network of the same settings (see `fit_to_validation`)."""
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of a field with pretrained vectors.
-
-        `name`: name of the field. `vectors`: (size, D), one vector for each id.
-
-        Raises InputError if the network does not support pretrained vectors.
-        """
+        """Initialize the embedding of field `name` with `vectors` (size, D), one per id, or raise InputError."""
         network = f"{type(self).__module__}.{type(self).__qualname__}"
         problem = f"{network} has no method load_vectors(name, vectors)"
         raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
@@ -130,10 +121,7 @@ class SequenceNetwork(nn.Module):
     def parts(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
     ) -> dict[str, Tensor]:
-        """Return dict name → logits (B, C) of parts that are models on their own, or an empty dict without such parts.
-
-        The ladder of a run compares them with the network.
-        """
+        """Return a dict name → logits (B, C) of parts that are models on their own, for the ladder of a run."""
         return {}
 
     @staticmethod
@@ -146,10 +134,7 @@ class SequenceNetwork(nn.Module):
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K, C) and numbers of tokens read (B, K) for K different `thresholds`.
-
-        Only a network that can halt defines this method.
-        """
+        """Return logits (B, K, C) and numbers of tokens read (B, K) for K `thresholds`, in a network that can halt."""
         raise NotImplementedError
 
     def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:

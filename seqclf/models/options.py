@@ -1,7 +1,4 @@
-"""Types for the arguments of networks and encoders, and for the block `model`. This module does not import PyTorch.
-
-Each constructor annotates its arguments with these types, and `check_targets` validates a config against the types.
-"""
+"""Types for the arguments of networks and encoders, by which `check_targets` validates a config. Needs no PyTorch."""
 
 from __future__ import annotations
 

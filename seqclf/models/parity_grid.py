@@ -14,10 +14,7 @@ TIMES = (1, 2, 13, 48)
 
 
 def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Yield a name, the lengths (B,) and the padded length T of each batch.
-
-    In a batch, all lengths are T, all lengths are equal and below T, or the lengths are spread evenly from 1 to T.
-    """
+    """Yield a name, the lengths (B,) and the padded length T of batches: all lengths T, all below, or spread to T."""
     for batch, time in itertools.product(BATCHES, TIMES):
         patterns = {"full": np.full(batch, time)}
         if time > 1:

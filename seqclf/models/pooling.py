@@ -20,10 +20,7 @@ def token_mask(lengths: Tensor, longest: int) -> Tensor:
 
 
 class RunningMax(nn.Module):
-    """Running maximum over the tokens: (B, T, size) → (B, T, size).
-
-    The result at position t is the maximum over the tokens 0 to t.
-    """
+    """Running maximum: (B, T, size) → (B, T, size), at position t the maximum over the tokens 0 to t."""
 
     def forward(self, outputs: Tensor) -> Tensor:
         return outputs.cummax(dim=1).values
@@ -37,11 +34,10 @@ class RunningMax(nn.Module):
 class Pooling(nn.Module):
     """Pooling of encoder outputs (B, T, `size`) to one vector per sequence (B, `self.size`).
 
-    `kind`: "mean", "max", "last" or "attention", or several of these kinds joined by "+". The vectors of several kinds
-    are concatenated (see `check_pooling`). `backward_size`: number of channels of the backward direction, which are the
-    last channels of an output. The kind "last" takes the output of the forward direction at the last token, and the
-    output of the backward direction at the first token. Both outputs depend on all tokens of the sequence. The kind
-    "attention" is a weighted mean, with a learned score for each token.
+    `kind`: "mean", "max", "last" or "attention" (a weighted mean, with a learned score for each token), or several of
+    them joined by "+", whose vectors are concatenated (see `check_pooling`). The last `backward_size` channels of an
+    output are those of the backward direction: "last" takes them from the first token, so that all of it depends on all
+    tokens.
 
     For a unidirectional encoder, `run` pools a sequence in chunks, and `prefixes` pools every prefix of a sequence.
 
@@ -69,7 +65,7 @@ class Pooling(nn.Module):
             # The backward direction starts at the last token, so its output at the first token depends on all tokens.
             backward_last = outputs[:, 0, self.forward_size :]
             return torch.cat([forward_last, backward_last], dim=-1) if backward_last.shape[-1] else forward_last
-        # Zero the padding with torch.where. Multiplying the padding by 0 would not work, because padding may be NaN.
+        # Padding may be NaN, so it is replaced and not multiplied by 0.
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         if kind == "mean":
             return torch.where(inside, outputs, 0.0).sum(dim=1) / lengths[:, None].to(outputs.dtype)
@@ -99,11 +95,10 @@ class Pooling(nn.Module):
         return by_kind[kind]
 
     def run(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Pool the next chunk of each sequence. The encoder must be unidirectional.
+        """Pool the next chunk of each sequence, of a unidirectional encoder.
 
-        `outputs`: encoder outputs (B, T, `size`) of the chunk. `lengths`: (B,) number of tokens of each sequence in the
-        chunk, at least 1. `states`: states before the chunk. Returns the pooled vectors (B, `self.size`) of all tokens
-        so far, and the states after the chunk.
+        `outputs`: (B, T, `size`). `lengths`: (B,) number of tokens in the chunk, at least 1. Returns the pooled vectors
+        (B, `self.size`) of all tokens so far, and the states after the chunk.
         """
         remaining, pooled, after = list(states), [], []
         inside = token_mask(lengths, outputs.shape[1])[..., None]
@@ -129,11 +124,7 @@ class Pooling(nn.Module):
     def _attend(
         self, outputs: Tensor, inside: Tensor, total: Tensor, weight: Tensor, highest: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Return the attention pooling of all tokens so far, and the new states.
-
-        The softmax is computed incrementally. If a token has a higher score than all earlier tokens, the sums over the
-        earlier tokens are scaled down.
-        """
+        """Compute the softmax incrementally: a token with a new highest score scales the earlier sums down."""
         assert self.score is not None
         scores = self.score(outputs).masked_fill(~inside, LOWEST)
         new_highest = torch.maximum(highest, scores.amax(dim=1))
@@ -144,11 +135,10 @@ class Pooling(nn.Module):
         return total / weight, [total, weight, new_highest]
 
     def prefixes(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor] = ()) -> Tensor:
-        """Pool every prefix of each sequence. The encoder must be unidirectional.
+        """Return a vector (B, T, `self.size`) for every prefix of each sequence, of a unidirectional encoder.
 
-        Returns (B, T, `self.size`). The vector at position t pools the tokens 0 to t, and the vectors at padding
-        positions are undefined. `states`: states before the tokens of `outputs` (see `run`), or () if the outputs start
-        at the first token of each sequence.
+        The vector at position t pools the tokens 0 to t; at padding, it is undefined. `states`: states before the
+        tokens of `outputs` (see `run`), or () at the start.
         """
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         outputs = torch.where(inside, outputs, 0.0)  # padding may be NaN
@@ -172,8 +162,7 @@ class Pooling(nn.Module):
 
     def _attended_prefixes(self, outputs: Tensor, inside: Tensor, before: Sequence[Tensor]) -> Tensor:
         assert self.score is not None
-        # Compute in float64. In float32, the weight of an early token could become 0 if a later token has a much higher
-        # score.
+        # In float32, the weight of an early token could become 0 if a later token has a much higher score.
         scores = self.score(outputs).double().masked_fill(~inside, LOWEST)
         highest = scores.amax(dim=1, keepdim=True)
         total, weight = torch.zeros_like(highest), torch.zeros_like(highest)

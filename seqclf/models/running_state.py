@@ -8,10 +8,9 @@ LOWEST = -3.4028234663852886e38  # lowest finite float32; JSON cannot store -inf
 
 
 class State(NamedTuple):
-    """Description of a state, a float32 tensor (B, *`shape`) for B sequences.
+    """Description of a state, a float32 tensor (B, *`shape`) for B sequences, `initial` before the first token.
 
-    Before the first token, all elements of the state are `initial`. It must be a finite number: write -1e30 or `LOWEST`
-    for the -inf of a running maximum.
+    `initial` must be a finite number: write -1e30 or `LOWEST` for the -inf of a running maximum.
     """
 
     name: str

@@ -21,10 +21,6 @@ class StaticFields(nn.Module):
 
     A hidden layer reads both, so that the class may depend on what the tokens and a static field say together.
 
-    Args:
-        fields: Specs of the model's inputs. Only static fields are read.
-        size: Size P of a pooled vector.
-
     >>> joined = StaticFields([{"name": "ward", "kind": "category", "size": 5, "static": True}], 8)
     >>> joined(torch.zeros(2, 8), {"ward": torch.tensor([1, 4])}).shape
     torch.Size([2, 72])

@@ -15,10 +15,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # function: logits (N, C) and labels 
 
 
 class TrainingLoss(NamedTuple):
-    """Logits and losses of a batch.
-
-    `logits`: (B, C) float32. `loss`: loss of the logits, for metrics. `total`: loss that training minimizes.
-    """
+    """Logits (B, C) float32 of a batch, their `loss` for metrics, and the `total` loss that training minimizes."""
 
     logits: Tensor
     loss: Tensor
@@ -26,9 +23,7 @@ class TrainingLoss(NamedTuple):
 
 
 def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of each row (N,) of logits.
-
-    For the loss classes of this package, the mean of the row losses equals the loss of the batch.
+    """Return the loss of each row (N,). For the losses of this package, their mean equals the loss of the batch.
 
     >>> row_costs(torch.nn.CrossEntropyLoss(), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0]))
     tensor([0.6931, 0.3133])

@@ -17,26 +17,23 @@ ROTARY_BASE = 10_000.0  # the rotations have wavelengths from 2 pi to almost 2 p
 
 
 def rotary_angles(longest: int, head_size: int, device: torch.device | None = None) -> Tensor:
-    """Return the rotation angle of each position and each pair of channels, (T, `head_size` / 2) float32.
+    """Return the rotation angle of each position and each pair of channels, (`longest`, `head_size` / 2) float32.
 
-    `longest`: T. The angles are computed in each call, so there is no maximum length, even after the export to ONNX.
+    They are computed in each call, so there is no maximum length, even after the export to ONNX.
 
     >>> rotary_angles(3, head_size=4).tolist()[2]
     [2.0, 0.019999999552965164]
     """
-    # Do not store the angles in a buffer, because precision=bf16-true rounds buffers to bfloat16, which cannot
-    # represent 257.
+    # Not in a buffer, which precision=bf16-true rounds to bfloat16, where 257 is missing.
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
     positions = torch.arange(longest, dtype=torch.float32, device=device)
     return positions[:, None] * ROTARY_BASE**-exponents
 
 
 def rotate(heads: Tensor, angles: Tensor) -> Tensor:
-    """Rotate queries or keys (B, H, T, S) by `angles` (T, S / 2).
+    """Rotate queries or keys (B, H, T, S) by `angles` (T, S / 2). The channels i and i + S / 2 form a pair.
 
-    The channels i and i + S / 2 form a pair, and each pair is rotated as a point in a plane.
-
-    The dot product of a rotated query and a rotated key depends only on the distance between the two tokens.
+    The dot product of a rotated query and key depends only on the distance between the two tokens.
 
     >>> query, key = torch.ones(2, 1, 1, 1, 4)
     >>> angles = rotary_angles(9, head_size=4)
@@ -50,10 +47,7 @@ def rotate(heads: Tensor, angles: Tensor) -> Tensor:
 
 
 def check_heads(hidden_size: int, heads: int) -> None:
-    """Raise InputError unless `hidden_size` is an even multiple of the number of attention heads.
-
-    Each head then has the same even number of channels. The number must be even, because rotary position embedding
-    rotates pairs of channels.
+    """Raise InputError unless `hidden_size` is an even multiple of `heads`: rotation needs pairs of channels in a head.
 
     >>> check_heads(hidden_size=96, heads=5)
     Traceback (most recent call last):
@@ -87,13 +81,9 @@ class SelfAttention(nn.Module):
         return self.output(attended.transpose(1, 2).flatten(2))
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-        """Return the attention outputs (B, H, T, S).
-
-        `mask`: (B, 1, 1, T), True for tokens and False for padding, or `None` if there is no padding.
-        """
-        # Do not apply dropout to the attention weights. With dropout, PyTorch on a CPU stores all attention weights (B,
-        # H, T, T). For T = 2000, these weights take 80 times the memory of the result, and the computation takes 6
-        # times as long as tiled attention.
+        """Return the attention outputs (B, H, T, S). `mask`: (B, 1, 1, T), False for padding, `None` without it."""
+        # With dropout, PyTorch on a CPU stores all attention weights (B, H, T, T): for T = 2000, 80 times the memory
+        # of the result, and 6 times the time of tiled attention.
         return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
 
     def onnx_form(self) -> nn.Module:
@@ -103,10 +93,9 @@ class SelfAttention(nn.Module):
 class OnnxSelfAttention(SelfAttention):
     """A `SelfAttention` layer in operations that ONNX has, which computes one head after the other.
 
-    ONNX Runtime therefore needs memory for the attention weights (B, T, T) of only one head. For `SelfAttention`,
-    PyTorch's exporter would write a graph that computes the attention weights (B, H, T, T) of all heads at once. The
-    exporter would also add an operator for rows that are completely masked. Rows that are completely masked do not
-    occur, because no sequence is empty.
+    ONNX Runtime needs memory for the attention weights (B, T, T) of only one head, where PyTorch's exporter would
+    compute all at once and add an operator for rows that are completely masked. These do not occur, as no sequence is
+    empty.
     """
 
     def __init__(self, attention: SelfAttention):
@@ -153,12 +142,10 @@ class Transformer(SequenceEncoder):
     """Transformer encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `hidden_size`).
 
     `layers`: number of blocks. Each block normalizes its inputs (pre-norm, Xiong et al. 2020), and the outputs of the
-    last block are normalized too. The order of the tokens is encoded by rotary position embedding (Su et al. 2021).
-    Rotary position embedding encodes the distance between two tokens, and has no maximum length. `hidden_size`: number
-    of channels, an even multiple of `heads`.
+    last block are normalized too. Rotary position embedding (Su et al. 2021) encodes the distance between two tokens,
+    and has no maximum length. `hidden_size`: number of channels, an even multiple of `heads`.
 
-    Each output depends on all tokens of the sequence. For long sequences, the compute time grows with the square of the
-    length. The memory grows linearly with the length.
+    Each output depends on all tokens of the sequence: time grows with the square of the length, memory linearly.
 
     >>> encoder = Transformer(3, hidden_size=8, heads=2)
     >>> host = np.array([5, 2])
@@ -191,8 +178,7 @@ class Transformer(SequenceEncoder):
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         longest = tokens.shape[1]
         mask = None
-        # A batch without padding needs no mask. Use `host_lengths` for this check, because reading `lengths` would wait
-        # for the GPU.
+        # A batch without padding needs no mask. Reading `lengths` in place of `host_lengths` would wait for the GPU.
         if host_lengths is None or (host_lengths < longest).any():
             inside = token_mask(lengths, longest)
             # Zero the padding before attention, because padding may be NaN, and 0 * NaN is NaN.

@@ -49,14 +49,12 @@ def write_bundle(
     recipe: JsonObject | None = None,
     memory: TrainingMemory | None = None,
 ) -> Parity:
-    """Export a task to `folder`, and compare the logits of the exported model with the logits of PyTorch.
+    """Export a task to `folder`, and compare its logits with those of PyTorch on random batches of the parity grid.
 
-    The inputs of this comparison are the parity grid: random batches of many shapes. `task`: trained task. `folder`:
-    folder of the bundle. `run_metrics`: result of the run, or content of the run's metrics.json. If `run_metrics` is
-    empty, the bundle predicts the most probable label and has no metrics. `recipe`: see `TrainConfig.recipe`. `memory`:
-    shares of the data, None for a bundle that compares no new rows with them. The folder appears only when the bundle
-    is complete. An existing bundle in the folder is replaced. InputError is raised if the folder has files but is not a
-    bundle.
+    `run_metrics`: result of the run, or content of its metrics.json; without any, the bundle predicts the most probable
+    label. `recipe`: see `TrainConfig.recipe`. `memory`: shares of the data, None for a bundle that compares no new rows
+    with them. The folder appears when it is complete, in place of an earlier bundle. Raises InputError if the folder
+    has files but is not a bundle.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -112,11 +110,7 @@ def _write(
 
 
 def _replace(target: Path, folder: Path, earlier: Path) -> None:
-    """Move the folder `target` to the path `folder`, and replace an earlier folder there.
-
-    If the move is interrupted, `folder` keeps its old content. If the operating system can swap two names atomically,
-    there is a complete bundle in `folder` at any time.
-    """
+    """Where the system can swap two names atomically, `folder` always holds a complete bundle."""
     keep_mode(folder, target)
     if folder.exists() and exchange(target, folder):
         return
@@ -131,10 +125,7 @@ def _replace(target: Path, folder: Path, earlier: Path) -> None:
 
 
 def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Parity:
-    """Compare the exported model with PyTorch, and write `parity.npz` and `parity.json`.
-
-    Raises InputError if the logits differ.
-    """
+    """Compare the exported model with PyTorch, and write `parity.npz` and `parity.json`, or raise InputError."""
     generator = np.random.default_rng(PARITY_SEED)
     arrays: dict[str, np.ndarray] = {}
     # The logits of PyTorch are computed on the CPU in float32, as in the check of a bundle. On a GPU or in bf16, they
@@ -169,7 +160,6 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
 def _parity_cell(
     model: Any, specs: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return random inputs for one batch of the parity grid, and the logits that PyTorch computes from these inputs."""
     drawn: list[tuple[float, dict[str, np.ndarray], np.ndarray]] = []
     # Rounding may decide at which of two tokens a sequence halts. Both tokens are then right. Such inputs cannot show
     # an error of the export, so other inputs are drawn.

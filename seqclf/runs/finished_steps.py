@@ -69,17 +69,13 @@ def fit_inputs(config: TrainConfig, dataset: Dataset) -> str:
 
 
 def _code_hashes(package: str) -> list[str | None]:
-    """Return the hashes of the files of a package that are imported, none for one that is installed."""
     modules = (module for name, module in sorted(sys.modules.items()) if package_of(name) == package)
     paths = (str(getattr(module, "__file__", None) or "") for module in modules)
     return [file_hash(Path(path)) for path in paths if path and "site-packages" not in path]
 
 
 def rows_hash(split: Split) -> str:
-    """Return the hash of what scores hold of the rows of a split: labels, ids, groups and lengths.
-
-    The digest of a data set is that of its encoded tokens alone.
-    """
+    """Return the hash of what scores hold of rows: labels, ids, groups, lengths. A data set's digest has tokens."""
     columns = {"label": pa.array(split.labels), "id": split.ids, "length": pa.array(split.lengths_before_truncation)}
     if split.groups is not None:
         columns["group"] = pa.array(split.groups)

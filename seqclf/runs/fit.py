@@ -24,13 +24,12 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs
-from seqclf.runs.head_weights import fit_to_validation
 from seqclf.runs.hooks import Hooks
-from seqclf.runs.processes.lost_ranks import explained_loss
 from seqclf.runs.processes.process_settings import training_threads, using_threads
-from seqclf.runs.processes.ranks import launching_ranks
+from seqclf.runs.processes.ranks import explained_loss, launching_ranks
 from seqclf.runs.score import tokens_curve
-from seqclf.runs.trainer import is_launched_rank, make_task, make_trainer, trainer_error
+from seqclf.runs.threshold_rows import fit_to_validation
+from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
@@ -38,7 +37,6 @@ from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_ou
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.network_checks import check_foreign_network
-from seqclf.training.explained_memory import explained_memory
 from seqclf.training.length import resolve_length
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
@@ -51,9 +49,9 @@ CHECKPOINTS = ("best.ckpt", "last.ckpt")
 
 @dataclass(frozen=True)
 class Training:
-    """A training that is set up and checked: what `run` needs, and what is known of it before its first step.
+    """A training that is set up and checked, before its first step.
 
-    `config`: config with all that follows from the data. `folder`: the run folder, or a folder inside it.
+    `config`: with all that follows from the data. `folder`: the run folder, or a folder inside it.
     """
 
     config: TrainConfig
@@ -258,9 +256,8 @@ def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
 def opened_run(training: Training, *, finished: bool) -> Iterator[RunLogger | None]:
     """Yield the logger of a run, None on ranks other than 0, and close it at the end of the block.
 
-    Checks a network of another package and the checkpoint that the run resumes, clears the folder of the run and writes
-    config.yaml. `finished`: True if the training is finished, so that results in the folder may still be those of its
-    checkpoint.
+    Checks a foreign network and the checkpoint to resume, clears the folder of the run and writes config.yaml.
+    `finished`: True if the training is, so that results in the folder may still be those of its checkpoint.
     """
     if not finished:
         _check_resumed(training)
@@ -286,7 +283,6 @@ def opened_run(training: Training, *, finished: bool) -> Iterator[RunLogger | No
 
 
 def _check_resumed(training: Training) -> None:
-    """Bring the task to the structure of the checkpoint that it resumes. Raises InputError if it cannot resume it."""
     resumed, schedule, plain = training.hooks.resumed, training.schedule, training.config.model_dump()
     if resumed is None:
         return
@@ -302,7 +298,6 @@ def shortest_tokens(splits: Mapping[str, Split]) -> int:
 
 
 def _open_logger(training: Training, *, keep: bool) -> RunLogger | None:
-    """Open the logger, clear the folder and print the size of the model. Returns the logger. `keep`: keep results."""
     config, task = training.config.model_dump(), training.task
     logger = open_logger(config["logger"], training.folder, config)
     clear_run_folder(config, training.dataset, training.folder, keep=keep)
@@ -315,10 +310,7 @@ def _open_logger(training: Training, *, keep: bool) -> RunLogger | None:
 
 
 def clear_run_folder(config: Config, dataset: Dataset, run: Path, *, keep: bool = False) -> None:
-    """Delete stale outputs of an earlier run, and write the files that are known before training.
-
-    `keep`: True to keep the results of the checkpoint in the folder.
-    """
+    """Delete stale outputs of an earlier run, unless `keep`, and write the files that are known before training."""
     stale = [] if keep else RESULTS if is_resumed(run, config["checkpoint"]) else run_outputs(run)
     remove_outputs(run, ("quarantine.jsonl", *stale))
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))

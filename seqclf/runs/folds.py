@@ -47,12 +47,11 @@ FOLD_STRIDE = 2**32  # positions of the rows of a fold start at its number times
 def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig, Path], object]) -> TrainResult:
     """Train a model of each fold in RUN/fold-N, and judge their scores of the rows that each left out, as those of one.
 
-    No rows are held out for a threshold: the rows of the other folds set the threshold at which a fold is judged. Then
-    a model of all rows becomes the bundle: the training of the first fold, repeated with the rows of validation and
-    test (see `train_on_all_rows`), so that its vocabularies and scales are those of this fold. No row is left to judge
-    it. `train_fold`: trains and scores the model of a fold, and leaves the files of a run. A run that was killed goes
-    on with the folds that are not finished. Raises InputError before the first training if a fold lacks a class, or if
-    there can be no model of all rows.
+    The rows of the other folds set the threshold at which a fold is judged. Then a model of all rows becomes the
+    bundle, which no row is left to judge: the training of the first fold, repeated with the rows of validation and test
+    (see `train_on_all_rows`), with the vocabularies and scales of this fold. `train_fold`: trains and scores the model
+    of a fold, and leaves the files of a run. A run that was killed goes on with the folds that are not finished. Raises
+    InputError before the first training if a fold lacks a class, or if there can be no model of all rows.
     """
     started = time.perf_counter()
     # What the first fold inferred holds for all: the rows of another might tell of other fields or a rarer label.
@@ -111,7 +110,6 @@ def _check_classes(datasets: Sequence[Dataset]) -> None:
 
 
 def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset], folders: Sequence[Path]) -> Training:
-    """Return the training of the first fold. Raises InputError if it cannot be repeated."""
     training = Training.build(configs[0].model_copy(update={"checkpoint": None}), datasets[0], folders[0])
     check_repeatable(training)
     return training
@@ -163,11 +161,11 @@ def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> l
 
 
 def _on_one_scale(networks: Sequence[Scores]) -> list[Scores]:
-    """Return the scores of the networks of the folds, with the logits of each fold on the scale of the first fold.
+    """Scale the logits of each fold to those of the first fold, whose weights of the heads the bundle has.
 
-    The bundle has the weights of the heads of the first fold. With few rows these weights stretch the logits of each
-    fold by another factor: 1.8 between the largest and the smallest of five factors, with 60 positive rows. One
-    threshold then found half of the positive rows of one fold and all of another.
+    With few rows these weights stretch the logits of each fold by another factor: 1.8 between the largest and the
+    smallest of five, with 60 positive rows. One threshold then found half of the positive rows of one fold and all of
+    another.
     """
     logits = [scores.splits[TEST].logits for scores in networks]
     sizes = [float(np.abs(values - values.mean(axis=1, keepdims=True)).mean()) for values in logits]
@@ -182,8 +180,8 @@ def _on_one_scale(networks: Sequence[Scores]) -> list[Scores]:
 def _first_of_each_row(datasets: Sequence[Dataset], split: str) -> list[np.ndarray]:
     """Return the positions of the rows of a split in each fold that no earlier fold has in this split.
 
-    A row is in test once, but may be in validation of several folds, and would count as several rows. Rows of several
-    files may share id and number, so all rows of test are kept.
+    A row may be in validation of several folds, and would count several times; it is in test once, and all of test is
+    kept, as rows of several files may share id and number.
     """
     if split == TEST:
         return [np.arange(len(dataset.splits[TEST].labels)) for dataset in datasets]

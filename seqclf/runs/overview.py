@@ -13,10 +13,7 @@ MAX_COLUMNS, MAX_FIELDS = 4, 12  # shown columns of a field, and fields
 
 
 def show_dataset(dataset: Dataset) -> None:
-    """Print fields, classes and row counts of a dataset.
-
-    The output includes rejected, truncated and dropped rows, and unknown tokens.
-    """
+    """Print fields, classes, row counts (also rejected, truncated, dropped) and unknown tokens of a dataset."""
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
     for encoder in list(dataset.encoders.values())[:MAX_FIELDS]:

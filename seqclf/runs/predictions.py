@@ -27,14 +27,13 @@ def write_predictions(
     labels: pa.Array,
     strange: Mapping[str, Mapping[str, np.ndarray]],
 ) -> None:
-    """Write the rows of all splits in `outputs` to a Parquet file, one split after the other.
+    """Write the rows of all splits in `outputs` to a Parquet file, one split after the other, or raise InputError.
 
     The file appears only when it is complete. The first columns are `id`, `group` (null without `data.group`), `split`
     and `label`. The columns of the predict command follow, from `prediction` on. The last columns are `alert` (null
-    without a positive label) and `length` (tokens before truncation). `decision`: decision of the
-    predictions. `classes`: (C,) labels as strings. `labels`: (C,) labels in their original type, such as integers.
-    `strange`: dict split → dict column → (N,) float32 measures of strange values (see `StrangeValues`), with the same
-    columns for each split. Raises InputError for disk errors.
+    without a positive label) and `length` (tokens before truncation). `classes`: (C,) labels as strings. `labels`: (C,)
+    labels in their original type. `strange`: dict split → dict column → (N,) float32 measures (see `StrangeValues`),
+    the same columns for each split.
     """
     measures = list(next(iter(strange.values())))
     predicted = predictions_schema(list(classes), labels.type, pa.string(), strange=measures)
@@ -66,10 +65,7 @@ def _row_groups(
     labels: pa.Array,
     strange: Mapping[str, np.ndarray],
 ) -> Iterator[list[pa.Array]]:
-    """Yield the columns of each row group.
-
-    A row group is small enough for the memory, however many classes there are.
-    """
+    """Yield the columns of row groups that fit into memory, however many classes there are."""
     predicted = rows.chosen(decision)
     size = max(1, min(GROUP_ROWS, GROUP_PROBABILITIES // len(classes)))
     for start in range(0, len(rows.labels), size):

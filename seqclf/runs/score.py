@@ -1,7 +1,4 @@
-"""Scoring: a trained task, and what it is compared with, become logits of the rows of a data set.
-
-The scores of each model are a file of the run folder, which judging reads (see `seqclf.evaluation.scores`).
-"""
+"""Scoring: a trained task, and what it is compared with, become logits of rows, in a file of the run."""
 
 from __future__ import annotations
 
@@ -40,10 +37,7 @@ def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
 def score_contenders(
     task: SequenceTask, batches: SequenceDataModule, dataset: Dataset, *, baseline: bool
 ) -> list[Scores]:
-    """Return the scores of a task and of the models beside it, from the weakest to the best.
-
-    `baseline`: True to score order-blind models too.
-    """
+    """Return the scores of a task and the models beside it, from the weakest. `baseline`: also order-blind ones."""
     order_blind = score_baseline(dataset) if baseline else []
     network = _score_task(task, batches, dataset)
     return [*order_blind, *_score_parts(task, batches, dataset), network]
@@ -76,10 +70,7 @@ def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping
 
 @torch.inference_mode()
 def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N,) and logits (N, C) of all batches, in the order of the split.
-
-    Raises InputError for logits of another shape, and for logits that are not finite.
-    """
+    """Return labels (N,) and logits (N, C) in the order of the split, or raise InputError for a NaN."""
     task = task.eval()
     ids, labels, logits = [], [], []
     for batch in batches:

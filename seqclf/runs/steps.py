@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.options import ALL_FOLDS
@@ -20,6 +21,7 @@ from seqclf.system.run_folder import FOLD, RESULTS, claim_run_folder, is_first_r
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
+    from seqclf.data.encoding.encoder import FieldEncoder
     from seqclf.runs.train import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True) -> TrainingResult:
     """Prepare the data, train a model, evaluate the model, and export it into the folder `run`.
 
-    `prints_verdict`: True to print the scores and their interpretation. Returns `None` on ranks other than 0.
-    Raises InputError if the folder holds another run, or if the data or settings cannot be used.
+    `prints_verdict`: True to print the scores and their interpretation. Returns `None` on ranks other than 0. Raises
+    InputError if the folder holds another run, or if the data or settings cannot be used.
     """
     config, run = join_ranks(config), shared_run_folder(run)
     with ending_with_parent(), only_rank_zero_prints():
@@ -74,8 +76,7 @@ def _train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> Trai
 def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:
     """Return the config with the checkpoint to resume from, and True if the run may replace its folder.
 
-    For `checkpoint=auto`, the checkpoint is the newest one in the run folder. Without one, the training starts from the
-    beginning, and may replace the folder, unless the folder has complete results.
+    Without a checkpoint for `checkpoint=auto`, it may, unless the folder has complete results.
     """
     if config.checkpoint != AUTO:
         return config, config.overwrite
@@ -94,7 +95,6 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
     # Check the arguments first, because preparing the data may take hours.
     with progress.stage("loading PyTorch"):
         from seqclf.runs.threshold_rows import reason_to_hold_out, with_holdout
-        from seqclf.runs.tree_fields import check_tree_fields
         from seqclf.training.checks.check_targets import resolve_targets
 
         config = with_holdout(asked := resolve_targets(config))
@@ -116,3 +116,15 @@ def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResu
     if result is not None:
         console.print(f"run: {shown_path(run)}", soft_wrap=True)
     return result
+
+
+def check_tree_fields(model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]]) -> None:
+    """Raise InputError if a model reads trees, but the data has no field of kind tree."""
+    from seqclf.models.encoder import reads_trees
+
+    if reads_trees(model) and not any(encoder.tags is not None for encoder in encoders.values()):
+        raise InputError(
+            f"model.encoder._target_={model['encoder']['_target_']}",
+            f"reads trees, and the data has none (fields: {', '.join(encoders)})",
+            "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm",
+        )

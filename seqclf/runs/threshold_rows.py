@@ -1,23 +1,29 @@
-"""Rows that set the threshold of a run: held-out rows of validation, or all its rows with cross-fitted logits."""
+"""Validation rows after the training: they set weights of heads, and held out or cross-fitted the threshold."""
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
+from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import locate_subclass
 from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
+from seqclf.documents.terminal import console
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
 from seqclf.models.network import SequenceNetwork
-from seqclf.runs.head_weights import rows_for
+from seqclf.training.callbacks import write_checkpoint
+from seqclf.training.losses import class_weights_of
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 
@@ -46,10 +52,30 @@ def cross_fits(config: TrainConfig) -> bool:
     return is_whole and reason_to_hold_out(config) is None
 
 
+def rows_for(task: SequenceTask, validation: Split) -> SplitRows:
+    """Return the validation rows as the network of a task reads them after the training."""
+    return SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
+
+
+def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -> bool:
+    """Let a trained network read the validation rows, and save what they set. Returns False if they set nothing."""
+    rows = rows_for(task, validation)
+    text = task.model.fit_to_validation(rows) if len(rows) else None
+    if text is None:
+        return False
+    console.print(f"heads: {text}", soft_wrap=True)
+    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
+    state["state_dict"] = {name: tensor.cpu() for name, tensor in task.state_dict().items()}
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_checkpoint(checkpoint, content.getbuffer())
+    return True
+
+
 def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weighs_heads: bool) -> Scores:
     """Return scores with the fifth of each validation row, and the split `threshold` of all validation rows.
 
-    The logits of the split `threshold` are cross-fitted if validation set weights of heads (`weighs_heads`).
+    Its logits are cross-fitted if validation set weights of heads (`weighs_heads`).
     """
     outputs = network.splits["validation"]._replace(fold=fifths(validation.labels, validation.groups))
     logits: np.ndarray | None = outputs.logits

@@ -53,10 +53,10 @@ MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
 class TrainResult(JsonResult):
     """Result of `train`, printed as a JSON line.
 
-    `split`: split that the model is judged by; the metrics are the main metrics of this split. `independent`: True if
-    the rows of this split chose nothing about the model and share no group and no time with earlier splits. `use`: True
-    if there is no reason against using the model (see `reasons_against`). `bundle`: path of the bundle. `parity`:
-    largest difference between the exported model and PyTorch. `bundle` and `parity` are None without an export.
+    `split`: split that the model is judged by, also in the main metrics. `independent`: True if its rows chose nothing
+    about the model and share no group and no time with earlier splits. `use`: True if there is no reason against using
+    the model (see `reasons_against`). `bundle`, and `parity`, its largest difference from PyTorch: None without an
+    export.
     """
 
     run: str
@@ -108,11 +108,10 @@ def train(
     *,
     prints_verdict: bool = True,
 ) -> TrainResult | FastDevRunResult | None:
-    """Train a model, judge its last step or best epoch (`monitor`) on every split, and export it.
+    """Train a model, judge its last step or best epoch (`monitor`) on every split, and export it into `run`.
 
-    Writes all files of the run into the folder `run`. Call this function inside `process_settings`. Returns None on
-    ranks other than 0. `data_warnings`: warnings of the survey, which the report shows.
-    `prints_verdict`: True to print the scores and their interpretation.
+    Call this function inside `process_settings`. Returns None on ranks other than 0. `data_warnings`: warnings of the
+    survey, which the report shows. `prints_verdict`: True to print the scores and their interpretation.
     """
     started = time.perf_counter()
     training, steps = Training.build(config, hold_out(dataset, config.decision), run), FinishedSteps(run)

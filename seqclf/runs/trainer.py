@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -11,10 +13,12 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import StrategyRegistry
 
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
 from seqclf.runs.processes.ranks import torchrun_ranks
+from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.training.callbacks import AtomicCheckpointIO
 from seqclf.training.module import SequenceTask
 
@@ -23,10 +27,7 @@ DDP = "use trainer.strategy=ddp"
 
 
 def make_task(config: Config, dataset: Dataset) -> SequenceTask:
-    """Return the task that a config describes.
-
-    Pretrained vectors of the dataset are loaded into its network. Raises InputError for invalid settings.
-    """
+    """Return the task of a config, with the dataset's pretrained vectors in its network, or raise InputError."""
     task = SequenceTask(
         dataset.description(),
         config["model"],
@@ -42,10 +43,7 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
 
 
 def make_trainer(settings: Config, hooks: list[Callback], run: Path, rank_timeout_s: float) -> pl.Trainer:
-    """Return a Trainer with the given callbacks. Raises InputError for invalid settings.
-
-    `settings`: the config group `trainer`. `hooks`: callbacks. `rank_timeout_s`: seconds that a rank waits for others.
-    """
+    """Return a Trainer for the config group `trainer` with the callbacks `hooks`, or raise InputError."""
     strategy = settings["strategy"]
     if str(strategy).endswith(FORKS):
         raise InputError(
@@ -84,9 +82,26 @@ def trainer_error(error: Exception) -> InputError:
 
 
 def is_launched_rank(trainer: pl.Trainer) -> bool:
-    """Return True if Lightning started this process as an additional rank.
-
-    Lightning watches the exit code of an additional rank.
-    """
+    """Return True if Lightning started this process as an additional rank, whose exit code it watches."""
     environment = getattr(trainer.strategy, "cluster_environment", None)
     return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)
+
+
+@contextmanager
+def explained_memory(task: SequenceTask, batches: SequenceDataModule) -> Iterator[None]:
+    """Convert an out-of-memory error in the block into an InputError that describes the last training batch."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        (rows, longest), limit = task.batch_shape, batches.batching.max_tokens
+        lengths = batches.splits["train"].sequences.lengths
+        remedy = f"lower batching.max_tokens (now {limit})"
+        if limit < 2 * longest:  # a batch of one sequence may exceed the limit
+            remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"
+        raise InputError(
+            f"step {task.global_step + 1}",
+            f"out of memory with a batch of {rows:,} sequences of up to {longest:,} tokens",
+            f"{remedy}, or the size of the model",
+        ) from None

@@ -1,14 +1,9 @@
 """Atomic writes: a file appears under its final name only when the file is complete.
 
-The content is written to a temporary file, which is then renamed. The temporary file is created in the folder of the
-final file, so that both are on one file system. The name of a temporary file begins with `.seqclf-`, so that other
-programs do not use the same name.
-
-A process holds an exclusive lock (`flock`) on each temporary file that it writes. The operating system releases the
-lock when the process ends. A temporary file without a lock was therefore left by a killed process, and can be deleted.
-Locks are used instead of process ids, because two containers may use the same process id. Windows has no `flock` and
-cannot rename an open file. On Windows, temporary files are therefore not locked, and temporary files of killed
-processes are not deleted.
+The content goes to a temporary file (`.seqclf-…`) in the same folder, so on the same file system, which is then
+renamed. A process holds a lock (`flock`) on each, so that one without a lock was left by a killed process and can be
+deleted; two containers may use the same process id. Windows has no `flock` and cannot rename an open file: there,
+temporary files are not locked, and those of killed processes stay.
 """
 
 from __future__ import annotations
@@ -37,11 +32,10 @@ REMEDY = "free space there, or name another folder"
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
-    """Yield the path of a new temporary file, and rename the file to `path` at the end of the `with` block.
+    """Yield the path of a new temporary file in the same folder, and rename it to `path` after the block.
 
-    The temporary file is in the folder of `path`. The content is flushed to disk before the rename. If a file already
-    exists at `path`, the new file gets its mode. If the `with` block raises an error, the temporary file is removed,
-    and a file that already exists at `path` is unchanged. Raises OSError if the disk cannot be written.
+    It is flushed to disk before, and gets the mode of a file at `path`. After an error in the block, it is removed, and
+    `path` is unchanged. Raises OSError if the disk cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, f"{PREFIX}{glob.escape(path.name)}.*{SUFFIX}")
@@ -94,7 +88,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write `text` to the file `path` atomically, in UTF-8. Raises InputError if the file cannot be written.
+    """Write `text` to the file `path` atomically, in UTF-8, or raise InputError.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_output(Path(folder) / "new" / "metrics.json", "{}")
@@ -116,12 +110,10 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new temporary folder in `parent`, and remove the folder at the end of the `with` block.
+    """Yield a new temporary folder in `parent`, for its owner alone, and remove it at the end of the `with` block.
 
-    Only the owner of the folder can read the folder, whatever the modes of the files in the folder.
-
-    `prefix`: start of the folder name, after PREFIX. Each purpose needs its own `prefix`, because folders with the same
-    `prefix` that a killed process left in `parent` are removed first. Raises OSError if the folder cannot be created.
+    `prefix`: start of the folder name, after PREFIX. Each purpose needs its own, because folders with it that a killed
+    process left in `parent` are removed first. Raises OSError if the folder cannot be created.
     """
     prefix = PREFIX + prefix.lstrip(".")
     parent.mkdir(parents=True, exist_ok=True)
@@ -134,10 +126,7 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def exchange(first: Path, second: Path) -> bool:
-    """Swap the names of two files or folders atomically. Return False if the swap is not possible.
-
-    The swap needs the Linux system call renameat2, which works on most Linux file systems.
-    """
+    """Swap the names of two files or folders atomically, by renameat2 of Linux. Return False if it is not possible."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     here, exchanging = -100, 2  # constants AT_FDCWD and RENAME_EXCHANGE from the Linux headers
     return rename is not None and rename(here, os.fsencode(first), here, os.fsencode(second), exchanging) == 0
@@ -154,7 +143,6 @@ def sweep(folder: Path, pattern: str) -> None:
 
 
 def _delete_unlocked(path: Path) -> None:
-    """Delete a file or folder, unless a running process has locked that file or folder."""
     handle = os.open(path, os.O_RDONLY | NO_LINK)
     try:
         if not lock(handle) or not is_at(handle, path):
@@ -170,10 +158,7 @@ def _delete_unlocked(path: Path) -> None:
 
 @contextmanager
 def _created(create: Callable[[], Path]) -> Iterator[Path]:
-    """Yield the path of a new temporary file or folder, which is locked until the end of the `with` block.
-
-    `create`: function that creates a file or folder of a new name, and returns its path.
-    """
+    """Yield the path of a new temporary file or folder, which is locked until the end of the `with` block."""
     while True:
         path = create()
         if not has_locks():

@@ -1,8 +1,4 @@
-"""File locks (POSIX `flock`) on files and folders. A lock is released when the process that holds the lock ends.
-
-Windows has no `flock`, so no file is locked on Windows. On Windows, two training runs in one folder are therefore not
-detected, and the temporary files of killed processes are not deleted.
-"""
+"""File locks (POSIX `flock`) on files and folders, released when the process ends. Windows has none."""
 
 from __future__ import annotations
 
@@ -27,11 +23,10 @@ def has_locks() -> bool:
 
 
 def lock(handle: int, wait: bool = False) -> bool | None:
-    """Take the exclusive lock of an open file or folder.
+    """Take the exclusive lock of an open file or folder, whose file descriptor is `handle`.
 
-    `handle`: file descriptor. `wait`: True to wait while another process holds the lock. Returns True if the lock was
-    taken. Returns False if another process holds the lock and `wait` is false. Returns `None` if the operating system
-    or the file system does not support locks.
+    Returns True if it was taken, False if another process holds it and `wait` is false, and `None` if the operating
+    system or the file system does not support locks.
     """
     if fcntl is None:
         return None
@@ -54,11 +49,7 @@ def is_at(handle: int, path: Path) -> bool:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Ensure that only one process at a time runs the `with` block.
-
-    `path`: lock file, which is created at the start of the block and removed at the end. A process waits at the start
-    while another process holds the lock. If the lock file cannot be created or locked, the block runs without a lock.
-    """
+    """Ensure that only one process at a time runs the `with` block, if `path` can be created and locked."""
     handle = None
     if has_locks():
         with suppress(OSError):
@@ -71,11 +62,10 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def lock_file(path: Path, wait: bool = False) -> int:
-    """Create and lock a file, and return its file descriptor. Its folder is created too.
+    """Create and lock a file, and return its file descriptor. Its folder is created too, and its content stays.
 
-    The content of a file that exists stays as it is. Raises BlockingIOError if another process has locked the file and
-    `wait` is false, or OSError if the file cannot be created or is a link. On a system or a file system without locks,
-    the file is not locked.
+    Raises BlockingIOError if another process has locked the file and `wait` is false, or OSError if it cannot be
+    created or is a link. On a system or a file system without locks, it is not locked.
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)

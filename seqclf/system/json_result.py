@@ -17,8 +17,8 @@ JsonObject = dict[str, Any]  # a JSON object in Python: dict key → plain value
 class JsonResult:
     """Base class of dataclasses that can be converted to JSON and back.
 
-    `OMIT_NONE`: names of fields that are left out of the JSON if their value is `None`. Fields that are not in
-    `OMIT_NONE` are always written. In the JSON, null means "not defined", and a missing key means "not computed".
+    `OMIT_NONE`: names of fields that are left out of the JSON if they are `None`. In the JSON, null means "not
+    defined", and a missing key means "not computed".
 
     >>> from dataclasses import dataclass
     >>> @dataclass
@@ -32,10 +32,7 @@ class JsonResult:
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset()
 
     def to_dict(self) -> JsonObject:
-        """Return the fields as a dict that `json.dumps` accepts.
-
-        A list of plain values is not copied: the dict holds the list of the dataclass itself.
-        """
+        """Return the fields as a dict that `json.dumps` accepts. A list of plain values is not copied."""
         # Do not use `dataclasses.asdict`, because it copies every list. A confusion matrix of 1,000 classes has a
         # million numbers.
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
@@ -45,10 +42,7 @@ class JsonResult:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Build an instance from a dict that `to_dict` returned. Unknown keys are ignored.
-
-        Raises an InputError that names the first invalid key.
-        """
+        """Build an instance from a dict of `to_dict`, ignoring unknown keys, or raise InputError."""
         # Import pydantic only here, because the import takes 0.1 s, and prediction never calls `from_dict`.
         from pydantic import TypeAdapter, ValidationError
 
@@ -76,10 +70,7 @@ def to_json(value: Any) -> Any:
 
 
 def print_result(result: Any) -> None:
-    """Print the result of a command as one JSON line, and exit with its exit code if it is not 0.
-
-    Raises InputError if stdout cannot be written.
-    """
+    """Print a result as one JSON line, and exit with its exit code if it is not 0, or raise InputError."""
     exit_code = getattr(result, "exit_code", 0)
     if isinstance(result, JsonResult):
         result = result.to_dict()
@@ -90,10 +81,7 @@ def print_result(result: Any) -> None:
 
 
 def write_stdout(text: str) -> None:
-    """Print a text on stdout. A reader, such as `head`, may take only a part of the text, and stdout may be closed.
-
-    Raises InputError if stdout cannot be written.
-    """
+    """Print a text on stdout, of which a reader such as `head` may take only a part, or raise InputError."""
     if sys.stdout is None:
         return
     try:

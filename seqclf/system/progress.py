@@ -1,8 +1,7 @@
 """Display of the progress of long-running work: one line on stderr with a bar, the speed and the remaining time.
 
-The display costs almost no time, because `advance` only adds a number, and a thread of the library rich draws the line.
-The line appears if the work takes longer than `DELAY_S` seconds, and only in a terminal. The environment variable
-`SEQCLF_PROGRESS=0` turns the display off.
+`advance` only adds a number, and a thread of the library rich draws the line, after `DELAY_S` seconds of work and only
+in a terminal. The environment variable `SEQCLF_PROGRESS=0` turns the display off.
 """
 
 from __future__ import annotations
@@ -26,10 +25,9 @@ DELAY_S = 1.5  # seconds; shorter work shows no progress line
 
 @dataclass(eq=False)
 class Stage:
-    """A stage of work, such as reading a file, whose progress is displayed.
+    """A stage of work, such as reading a file, whose progress is displayed, with a `note` such as the current loss.
 
-    `total`: number of units of work, or `None` if the number is unknown. `completed`: number of completed units.
-    `note`: further text, such as the current loss.
+    `total`: number of units of work, or `None` if it is unknown. `completed`: number of completed units.
     """
 
     title: str
@@ -62,10 +60,7 @@ class Stage:
         return self.completed / max(self.seconds, 1e-9)
 
     def row(self) -> tuple[str, float | None, str]:
-        """Return the three parts of the progress line: the title, the completed fraction and a text.
-
-        The text has the percentage, the remaining or elapsed time, the number of completed units, the speed and the
-        note. The completed fraction is `None` if it is unknown.
+        """Return the title, the completed fraction or `None`, and the text of the progress line.
 
         >>> stage = Stage("reading", total=1000, unit="rows", completed=250, started=time.monotonic() - 5)
         >>> stage.row()
@@ -86,11 +81,7 @@ class Stage:
         return f"{self.title}: {', '.join([*self.counts(), duration_text(self.seconds)])}"
 
     def counts(self, of: str = "") -> list[str]:
-        """Return two texts, the number of completed units and the speed.
-
-        `of`: text that follows the number of completed units, such as " of 1,000". If no unit is completed or the stage
-        has no unit, the list is empty.
-        """
+        """Return the number of completed units, followed by `of` (" of 1,000"), and the speed, or nothing."""
         if not self.completed or not self.unit:
             return []
         speed = f"{self.rate:,.0f}" if self.rate >= 10 else f"{self.rate:.2g}"
@@ -98,10 +89,7 @@ class Stage:
 
 
 class Display:
-    """Display of one progress line.
-
-    Stages may be nested. The line shows the innermost stage that has run for at least `DELAY_S` seconds.
-    """
+    """Display of one progress line, of the innermost stage that has run for at least `DELAY_S` seconds."""
 
     def __init__(self) -> None:
         self.stages: list[Stage] = []
@@ -123,10 +111,7 @@ class Display:
         return next((stage.row() for stage in reversed(self.stages) if stage.is_long), None)
 
     def end(self, ended: Stage, summary: bool) -> None:
-        """End a stage. Remove the progress line, unless another long stage is running.
-
-        `summary`: True to print a line with the duration if the stage was long.
-        """
+        """End a stage, and the line unless another long stage runs. `summary`: print the duration of a long stage."""
         self.stages.remove(ended)
         with self.lock, suppress(OSError, ValueError):  # ignore a closed terminal, so that the work continues
             if self.line is not None and summary and ended.is_long:
@@ -147,9 +132,7 @@ def stage(
     unit: str = "",
     summary: bool = True,
 ) -> Iterator[Stage]:
-    """Show the progress of the `with` block.
-
-    `title`, `total`, `unit`: see `Stage`. `summary`: True to print a line with the duration at the end of a long stage.
+    """Show the progress of the `with` block (see `Stage`), and with `summary` the duration of a long one.
 
     >>> with stage("reading train.csv", total=3, unit="rows") as reading:
     ...     for row in range(3):
@@ -182,9 +165,7 @@ def track(
     unit: str = "",
     size: Callable[[Item], float] = lambda item: 1,
 ) -> Iterator[Item]:
-    """Yield the items of an iterable, and show the progress of the loop over the items.
-
-    `size`: function that returns the number of units that an item stands for. By default, each item is one unit.
+    """Yield the items of an iterable, and show the progress of the loop. `size`: number of units of an item, or 1.
 
     >>> list(track("abc", "reading", total=3))
     ['a', 'b', 'c']
@@ -196,10 +177,7 @@ def track(
 
 
 def advance(unit: str, amount: float) -> None:
-    """Add `amount` completed units to the innermost stage, if the unit of that stage is `unit`.
-
-    This function is for code that has no access to its `Stage` object.
-    """
+    """Add completed units to the innermost stage if `unit` is its unit, where no `Stage` is at hand."""
     if DISPLAY.stages and DISPLAY.stages[-1].unit == unit:
         DISPLAY.stages[-1].advance(amount)
 
@@ -213,10 +191,7 @@ def skip() -> None:
 
 
 def is_shown() -> bool:
-    """Return True if this process shows progress.
-
-    Progress is shown in a terminal. In distributed training, only one process on each machine shows progress.
-    """
+    """Return True if this process shows progress: in a terminal, one process on each machine."""
     if DISPLAY.hidden or os.environ.get("SEQCLF_PROGRESS") == "0" or os.environ.get("LOCAL_RANK", "0") != "0":
         return False
     with suppress(AttributeError, ValueError):  # stderr may be None or closed
@@ -225,10 +200,7 @@ def is_shown() -> bool:
 
 
 def _forget_parent() -> None:
-    """Reset the display in a forked process.
-
-    The forked process has no drawing thread, and may have inherited a lock that is never released.
-    """
+    """Reset the display in a fork, which has no drawing thread, and maybe a lock that is never released."""
     if DISPLAY.line is not None:
         DISPLAY.line.redirects.close()
     DISPLAY.__init__()  # type: ignore[misc]

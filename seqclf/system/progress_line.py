@@ -1,7 +1,4 @@
-"""The progress line in a terminal, drawn by a thread of the library rich.
-
-Importing rich is slow, so `seqclf.system.progress` imports this module only when the first line is drawn.
-"""
+"""The progress line in a terminal, drawn by a thread of rich, whose slow import waits for the first line."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ MAX_BAR_WIDTH = 30  # characters
 
 
 def line_of(row: Row | None) -> Table | str:
-    """Return the progress line for the parts that `Stage.row` returned.
-
-    If the terminal is narrow, the library rich first narrows the bar and then cuts off the texts.
-    """
+    """Return the progress line of `Stage.row`. In a narrow terminal, the bar narrows, then texts are cut off."""
     if row is None:
         return ""
     title, fraction, figures = row
@@ -67,8 +61,5 @@ class _Above(FileProxy):
 
     @property
     def rich_proxied_file(self) -> Any:
-        """The stream that other rich consoles write to, so that these consoles also print above the progress line.
-
-        In the base class, `rich_proxied_file` is the terminal, and text written to the terminal would damage the line.
-        """
+        """The stream of other rich consoles: in the base class it is the terminal, and they would damage the line."""
         return self

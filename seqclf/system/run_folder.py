@@ -41,10 +41,7 @@ def run_outputs(run: Path) -> list[str]:
 
 
 def remove_outputs(run: Path, names: Iterable[str]) -> None:
-    """Remove files and folders of a run folder, but not what a link leads to. Missing files are left out.
-
-    Raises InputError if a file cannot be removed.
-    """
+    """Remove files and folders of a run folder, but not what a link leads to, or raise InputError."""
     for name in names:
         path = run / name
         with explain_disk_errors(path):
@@ -60,10 +57,7 @@ def is_resumed(run: Path, checkpoint: str | None) -> bool:
 
 
 def remove_empty_folder(run: Path) -> None:
-    """Remove the folder of a failed run if the folder is empty.
-
-    Empty parent folders of the run folder are also removed, but only inside the working folder.
-    """
+    """Remove the folder of a failed run and its parent folders inside the working folder, if they are empty."""
     working_folder = Path.cwd()
     if run.resolve() == working_folder:
         return
@@ -78,9 +72,9 @@ def remove_empty_folder(run: Path) -> None:
 def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[None]:
     """Lock the folder of a training run while the `with` block runs.
 
-    If the run fails before its first epoch, the files that the run wrote are removed, unless the folder had results
-    before. Raises InputError if another run has locked the folder. `checkpoint`: checkpoint to resume from, or `None`.
-    If the folder has results, InputError is raised, unless `overwrite` is true or `checkpoint` is in the folder.
+    If the run fails before its first epoch, the files that it wrote are removed, unless the folder had results before.
+    Raises InputError if another run has locked the folder, or if it has results, unless `overwrite` is true or
+    `checkpoint`, from which the run resumes, is in the folder.
     """
     if not is_first_rank():
         yield
@@ -110,10 +104,10 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 
 @contextmanager
 def locked(folder: Path, where: str | None = None, what: str = "this folder") -> Iterator[None]:
-    """Hold the lock of a folder while the `with` block runs. The folder is created.
+    """Hold the lock of a folder, which is created, while the `with` block runs, or raise InputError.
 
-    Raises InputError if another process holds the lock, or if the lock file cannot be created. `where`: setting that
-    error texts name, by default that of the folder of a run. `what`: what the other process holds, in error texts.
+    `where`: setting that error texts name, by default that of the folder of a run. `what`: what the other process
+    holds.
     """
     path = folder / LOCK
     where = where or f"hydra.run.dir={folder}"
@@ -135,11 +129,7 @@ _HELD: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """Close the lock files that a forked process inherited, such as a data loader worker.
-
-    If the training run is killed, a worker may continue. A worker with an open lock file would keep the run folder
-    locked.
-    """
+    """A data loader worker that outlives a killed run would keep the run folder locked."""
     for handle in _HELD:
         os.close(handle)
     _HELD.clear()

@@ -1,8 +1,7 @@
-"""Protection against importing untrusted modules from the working folder.
+"""Protection against importing untrusted modules from the working folder, which may be a bundle from elsewhere.
 
-The working folder may be a bundle from an untrusted source. This package therefore never imports installed packages,
-plugins of Hydra or the code for prediction from the working folder. Users may keep their own classes in the working
-folder. When Python imports the classes of a user, the working folder is searched last.
+This package never imports installed packages, plugins of Hydra or the code for prediction from there. For the classes
+of a user, it is searched last.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ def is_working_folder(folder: Any) -> bool:
 
 
 def remove_working_folder() -> list[str]:
-    """Remove the working folder from `sys.path`, and return a search path that contains the working folder.
-
-    The returned list is the old `sys.path`. If the old `sys.path` does not contain the working folder, the working
-    folder is added at the end.
-    """
+    """Remove the working folder from `sys.path`, and return the path with it, as it was or at the end."""
     kept = [folder for folder in sys.path if not is_working_folder(folder)]
     before = sys.path[:] if len(kept) < len(sys.path) else [*kept, os.path.realpath("")]
     sys.path[:] = kept

@@ -1,11 +1,11 @@
 """Handling of the signals SIGTERM, SIGINT (Ctrl-C) and SIGHUP, which end a command.
 
-The handler of these signals raises the exception `Terminated` in the main thread, so that temporary files are removed
-before the process ends. The exit code of the process is 128 + the signal number. Python runs the handler between two of
-its instructions: a query or a model that computes inside one instruction ends first.
+The handler raises `Terminated` in the main thread, so that temporary files are removed before the process ends, with
+128 + the signal number. Python runs it between two of its instructions: a query or a model that computes inside one
+ends first.
 
-During training, the handler only records a signal (see `deferred_signals`). After each batch, the training loop calls
-`requested()`. If a signal was recorded, the training loop writes a checkpoint and ends. A second signal does not wait.
+During training, the handler only records a signal (see `deferred_signals`), and after each batch the training loop asks
+`requested()`, writes a checkpoint and ends. A second signal does not wait.
 """
 
 from __future__ import annotations
@@ -49,11 +49,7 @@ class _State:
 
 
 def install() -> dict[int, Any]:
-    """Install the handler `_receive` for all `SIGNALS`, and return the handlers before.
-
-    If the process ignores a signal, the signal is still ignored. For example, a process that the command nohup started
-    ignores SIGHUP.
-    """
+    """Install the handler for all `SIGNALS` that are not ignored (as by nohup). Return those before."""
     forget()
     _State.installed, before = True, {}
     if threading.current_thread() is threading.main_thread():
@@ -71,9 +67,8 @@ def forget() -> None:
 
 @contextmanager
 def ending_command() -> Iterator[None]:
-    """Handle signals while the `with` block runs a command.
+    """Handle signals while the `with` block runs a command, and end the process with the signal's exit code.
 
-    If a signal ends the block, a message is printed on stderr, and the process ends with the exit code of the signal.
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
     is_outer = not _State.installed
@@ -98,12 +93,10 @@ def ending_command() -> Iterator[None]:
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Handle signals while the `with` block runs, and then restore the previous handlers.
+    """Handle signals while the `with` block runs, and then restore the previous handlers, those of another program.
 
-    Library functions use this context manager, because they run in the process of another program. If a signal ends the
-    block, the previous handler is restored and gets the signal. If the previous handler does not end the process, a
-    KeyboardInterrupt is raised, with a message about how to resume. In threads other than the main thread, the block
-    runs without signal handling.
+    If a signal ends the block, the previous handler gets it. If that does not end the process, a KeyboardInterrupt with
+    a message about how to resume is raised. Other threads than the main thread run without signal handling.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -152,19 +145,13 @@ def requested() -> bool:
 
 
 def raise_lost() -> None:
-    """Raise `Terminated` if a signal was received, unless signals are deferred.
-
-    Call this function after a DuckDB query, because DuckDB may drop the `Terminated` that the signal handler raised.
-    """
+    """Raise `Terminated` if a signal was received and is not deferred. Call it after DuckDB, which may drop it."""
     if requested() and not _State.deferred:
         end()
 
 
 def end() -> NoReturn:
-    """Raise `Terminated` for the received signal.
-
-    In distributed training, another process may have received the signal. `Terminated` is then raised for SIGTERM.
-    """
+    """Raise `Terminated` for the received signal, or for SIGTERM if another process received it."""
     _State.received, _State.since = _State.received or signal.SIGTERM, time.monotonic()
     _State.ended = _State.ended or Terminated(_State.received)
     raise _State.ended
@@ -174,8 +161,8 @@ def end() -> NoReturn:
 def raised() -> Iterator[None]:
     """Raise `Terminated` at the end of the `with` block if a signal was received.
 
-    The `Terminated` that the signal handler raises may get lost. DuckDB replaces `Terminated` by another error if the
-    signal interrupts a query. Python drops every exception that is raised in a finalizer.
+    The one that the handler raises may get lost: DuckDB replaces it by another error if the signal interrupts a query,
+    and Python drops every exception in a finalizer.
     """
     try:
         yield

@@ -9,8 +9,7 @@ A shape describes the values that are valid. A shape is one of the following:
 - `(shape, None, …)`: a value of any of these shapes,
 - `Where(shape, check, text)`: a value of that shape for which `check` returns True.
 
-The validation does not use pydantic, because importing pydantic takes time. With pydantic, all imports of a prediction
-service would take a quarter longer, and the service needs pydantic for nothing else.
+The import of pydantic would take a prediction service a quarter longer, which needs it for nothing else.
 """
 
 from __future__ import annotations
@@ -50,10 +49,7 @@ class Each:
 
 @dataclass(frozen=True)
 class Where:
-    """The shape of a value that has the shape `shape` and for which `check` returns True.
-
-    `text`: description of the valid values. The error message is "must be" followed by `text`.
-    """
+    """The shape of a value that has the shape `shape` and for which `check` returns True; else it "must be" `text`."""
 
     shape: Any
     check: Callable[[Any], bool]
@@ -71,7 +67,7 @@ def one_of(*values: str) -> Where:
 
 
 def require(value: Any, shape: Any, key: str = "") -> None:
-    """Raise InputError if `value` is not valid for the shape `shape`. The error names the invalid key.
+    """Raise an InputError with the invalid key if `value` is not valid for the shape `shape`.
 
     >>> require({"name": "a", "sizes": [1, 2]}, {"name": str, "sizes": [SIZE]})
     >>> require({"name": "a", "sizes": [1, 0]}, {"name": str, "sizes": [SIZE]})
@@ -115,7 +111,7 @@ def _fits(value: Any, shape: Any) -> bool:
 
 
 def _is_instance(value: Any, kind: Any) -> bool:
-    """Return True if a value has the type `kind`. Booleans, NaN and infinity do not count as numbers."""
+    """Booleans, NaN and infinity do not count as numbers."""
     if kind is None:
         return value is None
     if kind is float:
@@ -182,10 +178,7 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _bounded(value: Any, most: int) -> Any:
-    """Return a parsed value. Raises ValueError if it is nested too deeply, or has more than `most` values.
-
-    An alias of YAML repeats a value without memory, so a small file may have more values than memory can hold.
-    """
+    """An alias of YAML repeats a value without memory, so a small file may have more values than memory can hold."""
     level: list[Any] = [[value]]
     for _ in range(MAX_DEPTH):
         nested = [entry.values() if isinstance(entry, dict) else entry for entry in level]

@@ -18,10 +18,7 @@ OWN_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 def yield_cores() -> None:
-    """Let waiting threads of OpenMP sleep soon, unless the user has chosen how they wait.
-
-    Call this function before the import of PyTorch, because libgomp reads the environment when it is loaded.
-    """
+    """Let waiting threads of OpenMP sleep soon, unless the user has chosen. Call it before PyTorch loads libgomp."""
     if not any(name in os.environ for name in OWN_SETTINGS):
         os.environ["GOMP_SPINCOUNT"] = SPIN_COUNT
 
@@ -29,7 +26,7 @@ def yield_cores() -> None:
 def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
     """Return the number of CPUs that this process may use: its CPU affinity, limited by the quota of its containers.
 
-    `cgroups`: folder in which control groups of version 1 or 2 are mounted. `own`: file that names the groups of this
+    `cgroups`: folder in which control groups of version 1 or 2 are mounted. `own`: file that names those of this
     process.
     """
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -49,7 +46,6 @@ def available_memory(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
 
 
 def _quotas(cgroups: Path, own: Path) -> Iterator[float]:
-    """Yield the CPU quotas of the control groups of this process and of the groups around them, in CPUs."""
     for group in _groups(cgroups, own, "cpu"):
         try:
             if (group / "cpu.max").is_file():

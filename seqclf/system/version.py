@@ -10,10 +10,7 @@ VERSIONED = ("torch", "onnx", "onnxruntime", "numpy", "pyarrow")
 
 
 def package_versions() -> dict[str, str]:
-    """Return a dict package name → installed version, for seqclf and the packages that compute or read tokens.
-
-    With other versions of these packages, a model may compute different outputs.
-    """
+    """Return the installed versions of seqclf and of the packages by which a model may compute different outputs."""
     return {"seqclf": __version__, **{name: _version(name) for name in VERSIONED}}
 
 

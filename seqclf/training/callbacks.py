@@ -29,11 +29,10 @@ from seqclf.training.module import MONITORED
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint to a temporary file in the same folder, then renames the file to its final name.
+    """Writes a checkpoint to a temporary file in the same folder, then renames it over the previous one.
 
-    The previous checkpoint therefore stays in place until the new checkpoint is complete. By default, Lightning writes
-    a checkpoint to $TMPDIR and then moves the file. Between two file systems such a move is a copy, and a killed
-    process leaves a truncated copy.
+    Lightning writes to $TMPDIR and moves the file. Between two file systems such a move is a copy, and a killed process
+    leaves a truncated copy.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -56,10 +55,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
-    """Replace a checkpoint file by a file with the bytes `content`.
-
-    Raises InputError if the file cannot be written. The error names the last complete checkpoint to resume from.
-    """
+    """Replace a checkpoint file, or raise an InputError that names the last complete checkpoint to resume from."""
     try:
         write_bytes(path, content)
     except OSError as error:
@@ -72,9 +68,8 @@ class BestCheckpoint(ModelCheckpoint):
     """Callback that saves the checkpoint of the best epoch, or without a `monitor` of the last step.
 
     Without a `monitor`, each validation replaces the checkpoint, so that a killed run has one, and so does the end of
-    the training. If a run is resumed in another folder, the callback copies the best checkpoint to that folder.
-    `resumed`: the checkpoint file that the run resumes from. The folder of this checkpoint may have been moved since
-    the checkpoint was written.
+    the training. A run that is resumed (from `resumed`, which may have been moved since it was written) in another
+    folder gets a copy of the best checkpoint there.
     """
 
     def __init__(self, resumed: Path | None, **options: Any):
@@ -107,8 +102,7 @@ class BestCheckpoint(ModelCheckpoint):
 class LastCheckpoint(ModelCheckpoint):
     """Callback that saves the latest checkpoint.
 
-    If a run is resumed in another folder, the callback forgets the files that its saved state lists. These files belong
-    to the earlier run and must not be deleted.
+    In another folder, a resumed run forgets the files in its saved state: those of the earlier run must not be deleted.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -133,9 +127,9 @@ def checkpoints(
 ) -> list[ModelCheckpoint]:
     """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each `epochs` epochs.
 
-    `every`: number of optimizer steps between additional writes of `last.ckpt`, None for no additional writes.
-    `resumed`: the checkpoint file that the run resumes from. `monitor`: name of the logged value that chooses the best
-    validation, None for the last step in place of it.
+    `every`: number of optimizer steps between additional writes of `last.ckpt`, None for none. `resumed`: the
+    checkpoint file that the run resumes from. `monitor`: the logged value that chooses the best validation, None for
+    the last step.
     """
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
     # Save `best.ckpt` at the end of a validation, so that the file holds the validated weights.
@@ -167,10 +161,9 @@ def take_last(best: ModelCheckpoint, last: Path, step: int) -> None:
 
 
 class EarlyStopping(pl.callbacks.EarlyStopping):
-    """Lightning's `EarlyStopping`, which here also stops a resumed run whose patience is already used up.
+    """Lightning's `EarlyStopping`, which here also stops a resumed run whose patience is used up.
 
-    If the resumed run has a larger patience, training continues. The class keeps the name of Lightning's class, because
-    a checkpoint stores the state of a callback under the name of its class.
+    The class keeps the name of Lightning's class, under which a checkpoint stores the state of a callback.
     """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -192,11 +185,10 @@ def early_stopping(patience: int) -> EarlyStopping:
 
 
 class StopOnSignal(Checkpoint):
-    """Saves a checkpoint to `path` and ends training after the batch in which a signal arrives.
+    """Saves a checkpoint to `path` and ends training after the batch in which a signal arrives, in all ranks alike.
 
-    The fit must run inside a block `with signals.deferred_signals()`. This callback must be the last callback in the
-    list, so that all other callbacks have counted the batch before the checkpoint is saved. All ranks stop after the
-    same batch.
+    The fit must run inside a block `with signals.deferred_signals()`. This callback must be the last one, so that all
+    others have counted the batch before the checkpoint is saved.
     """
 
     def __init__(self, path: Path, rank_timeout_s: float):
@@ -240,8 +232,8 @@ class StopOnSignal(Checkpoint):
 class RankSignals:
     """Tells all ranks, at the same batch, whether any rank has received a signal.
 
-    All ranks must call the same methods in the same order. The ranks exchange their signals on the CPU while the next
-    batch runs, so that no rank waits for another rank.
+    All ranks must call the same methods in the same order. They exchange their signals on the CPU while the next batch
+    runs, so that no rank waits for another.
     """
 
     def __init__(self, timeout: timedelta):
@@ -282,13 +274,11 @@ NOTE_INTERVAL_S = 1.0  # seconds between two updates of the displayed loss; each
 
 
 class TrainingProgress(Callback):
-    """Shows a progress line with the number of optimizer steps in all epochs. Epochs are numbered from 1.
+    """Shows a progress line with the number of optimizer steps in all epochs, which are numbered from 1.
 
     The progress line is visible inside a `shown()` block:
 
-    ```python
-    bar = TrainingProgress()
-    trainer = pl.Trainer(max_epochs=3, callbacks=[bar], enable_progress_bar=False)
+    ```python bar = TrainingProgress() trainer = pl.Trainer(max_epochs=3, callbacks=[bar], enable_progress_bar=False)
     with bar.shown():
         trainer.fit(task, datamodule=batches)
     ```

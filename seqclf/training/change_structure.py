@@ -17,10 +17,9 @@ from seqclf.training.module import SequenceTask
 
 
 class StructureChange(NamedTuple):
-    """Description of a change that was made to a network.
+    """Description of a change that was made to a network, in words, and its number of weights afterwards.
 
-    `text`: the change in words. `preserves`: True if the logits changed only by rounding errors. `weights`: number of
-    weights of the network after the change.
+    `preserves`: True if the logits changed only by rounding errors.
     """
 
     text: str
@@ -39,14 +38,14 @@ def change_structure(
     """Change the network of a task between two optimizer steps.
 
     `changes`: new values of the `model` settings `layers`, `hidden_size` and `dropout` of a recurrent network, such as
-    `layers=2`. `freeze`, `unfreeze`: dotted names of modules, such as `embedding`. Weights that the same call adds are
-    not frozen. Added layers start as the identity, and added units start as copies of old units, so the network still
-    computes the same function. Fewer layers change the function.
+    `layers=2`. Added layers start as the identity and added units as copies of old ones, so the network still computes
+    the same function; fewer layers change it. `freeze`, `unfreeze`: dotted names of modules, such as `embedding`.
+    Weights that the same call adds are not frozen.
 
-    `task`: the task in training. Its `model` is replaced by a new network, which shares all weights of unchanged size
-    with the old network. `optimizer`: the optimizer of the task, None outside of training. It keeps its state for
-    these weights, and starts anew for the others. Checkpoints that are saved after the change contain the new
-    structure. Raises InputError if the change is impossible; the task then stays unchanged::
+    `task`: its `model` is replaced by a new network, which shares all weights of unchanged size. `optimizer`: that of
+    the task, None outside of training. It keeps its state for these weights, and starts anew for the others.
+    Checkpoints that are saved after the change contain the new structure. Raises InputError if the change is
+    impossible; the task then stays unchanged::
 
         change = seqclf.change_structure(task, optimizer, layers=2, freeze="embedding")
         print(change.text)  # layers 1 → 2, embedding frozen
@@ -59,10 +58,7 @@ def change_structure(
 def apply_change(
     task: SequenceTask, optimizer: torch.optim.Optimizer | None, change: ModelChange, key: str, seed: int
 ) -> StructureChange:
-    """Apply a validated change to the network of a task.
-
-    `key`: config key at the start of error messages. `seed`: random seed of the new weights.
-    """
+    """Apply a validated change to the network of a task. `key`: config key at the start of error messages."""
     before = dict(task.model.named_parameters())
     model: Config = task.hparams["model"]
     changes = change.of_model()
@@ -108,12 +104,10 @@ def require_changeable(optimizer: torch.optim.Optimizer) -> None:
 
 
 def carry_optimizer(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter], network: nn.Module) -> None:
-    """Make an optimizer of the old network train the changed network.
+    """Make an optimizer of the old network, whose weights are `before`, train the changed network, or raise InputError.
 
-    `before`: dict name → weight of the old network. A weight that both networks have keeps its state. A widened weight
-    takes the place of the old one, and starts without a state, as a new weight does. New weights join the group that
-    has weights of their kind, matrices or vectors (see `SequenceTask.make_optimizer`). Raises InputError if the
-    optimizer does not train the old network.
+    A weight that both networks have keeps its state. A widened weight takes the place of the old one, and starts
+    without a state. New weights join the group of their kind, matrices or vectors (see `SequenceTask.make_optimizer`).
     """
     require_changeable(optimizer)
     weights, old = dict(network.named_parameters()), {id(weight): name for name, weight in before.items()}

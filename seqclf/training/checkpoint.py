@@ -1,6 +1,6 @@
 """Safe reading of checkpoints from untrusted sources, and corrections to the checkpoints that Lightning writes.
 
-Classes that a checkpoint names are imported only after the content of the checkpoint was checked.
+Classes that a checkpoint names are imported only after its content was checked.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
-    """Raise InputError unless the code of a checkpoint's model and loss comes from a trusted package.
+    """Raise InputError unless every `_target_` in the model and loss of a checkpoint is of a trusted package.
 
-    Trusted packages are this package, `torch.nn` for the loss, and the packages in `trust`. Every `_target_` in the
-    model and the loss is checked, including the encoder of a model.
+    Trusted packages are this package, `torch.nn` for the loss, and the packages in `trust`.
     """
     for part, packages in TRUSTED.items():
         for key, target in targets(hyper.get(part), part):
@@ -96,9 +95,8 @@ RECENT = "recent_monitor_values"  # key of the last values of the monitored metr
 def finish_progress(checkpoint: dict[str, Any]) -> None:
     """Mark the last batch or epoch of a checkpoint as completed, and change `checkpoint` in place.
 
-    Lightning writes a checkpoint before it counts the batch or epoch as completed. On resuming, Lightning then skips a
-    validation and an end of epoch that are still due, and with `max_steps` ends an epoch twice. After this correction
-    the validation and the end of the epoch run once.
+    Lightning writes a checkpoint before it counts the batch or epoch as completed. On resuming, it would skip a
+    validation and an end of epoch that are still due, and with `max_steps` end an epoch twice.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop")
     if loops is None:

@@ -24,12 +24,12 @@ EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute
 
 
 class EpochScores(NamedTuple):
-    """Scores of one split in one epoch. All ranks have the same scores.
+    """Scores of one split in one epoch, the same in all ranks.
 
-    `scores`: dict name → score. The names are loss, accuracy, recall, precision and f1. The recall, the precision and
-    the F1 are macro means as in `ConfusionMetrics`. In evaluation, `scores` also holds average precision and AUROC if
-    they are defined. `recall_by_class`: (C,) recalls, 0 for a class without rows. `support`: (C,) number of rows of
-    each class. `confusion`: (C, C) counts with the true class as the first axis; None for training.
+    `scores`: loss, accuracy, and the macro means recall, precision and f1 as in `ConfusionMetrics`; in evaluation also
+    average precision and AUROC if they are defined. `recall_by_class`: (C,) recalls, 0 for a class without rows.
+    `support`: (C,) number of rows of each class. `confusion`: (C, C) counts with the true class first; None for
+    training.
     """
 
     scores: dict[str, float]
@@ -39,11 +39,11 @@ class EpochScores(NamedTuple):
 
 
 class EpochMetrics(Metric):
-    """Loss, accuracy, recall, precision and F1 of the training split.
+    """Loss, accuracy, recall, precision and F1 of the training split. No update waits for the device.
 
     The counts are saved in checkpoints, so a run that is resumed inside an epoch counts all batches of that epoch. The
-    loss is summed in float64: resuming a run, or using several ranks, changes the order of the batches, which changes
-    only the last bits of the sum, and a conversion to float32 drops these bits. No update waits for the device.
+    loss is summed in float64 and reported in float32, so that the order of the batches, which resuming or several ranks
+    change, moves no bit.
 
     >>> import torch
     >>> metrics = EpochMetrics(num_classes=2)
@@ -97,13 +97,11 @@ class EpochMetrics(Metric):
 
 
 class EvaluationMetrics(EpochMetrics):
-    """Scores of the validation or test split, including the confusion matrix.
+    """Scores of the validation or test split, including the confusion matrix. An interrupted evaluation starts again.
 
-    `ranked`: True to compute average precision and AUROC too. `positive`: number of the class whose average precision
-    and AUROC are computed. If `positive` is None, both metrics are means over the classes that have rows, and each
-    class is ranked against all others. Average precision and AUROC keep the margins of all rows, (N, C) float64,
-    in memory until the end of the epoch. The counts are not saved in checkpoints, because an interrupted evaluation
-    starts again.
+    `ranked`: True to compute average precision and AUROC too, for which the margins of all rows, (N, C) float64, stay
+    in memory until the end of the epoch. `positive`: number of the class that is ranked; None for means over the
+    classes that have rows, each against all others.
     """
 
     is_saved = False
@@ -167,7 +165,6 @@ def epoch_scores(metrics: EpochMetrics) -> EpochScores:
 
 
 def _ratio(counts: Tensor, of: Tensor) -> Tensor:
-    """Return the quotient of two counts in float32, 0 without a denominator."""
     return torch.where(of > 0, counts.float() / of.float(), 0.0)
 
 
@@ -177,11 +174,7 @@ def _mean(values: Tensor, occurs: Tensor) -> Tensor:
 
 
 def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
-    """Return a mask (C,) of the classes with defined ranking metrics.
-
-    Ranking metrics need rows of the class and rows of other classes. The mask is needed because the macro AUROC of
-    torchmetrics counts a class without rows as 0.
-    """
+    """Return a mask (C,) of the classes with rows in and outside: torchmetrics counts the AUROC of others as 0."""
     present = support > 0
     if present.sum() < 2:
         return np.zeros_like(present)
@@ -193,8 +186,7 @@ def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
 def _ranking_scores(logits: Tensor) -> Tensor:
     """Return the margins (B, C) in float64, m = log p - log(1 - p), as (1 + m / (1 + |m|)) / 2.
 
-    Probabilities near 1 would become equal, and such ties would change AUROC. The scores lie between 0 and 1, because
-    the AUROC of torchmetrics decides for each batch, by the range of the values, whether to apply a softmax.
+    Probabilities near 1 would tie, which changes AUROC. Outside of 0 to 1, torchmetrics may apply a softmax to a batch.
     """
     if logits.device.type == "mps":  # the device mps has no float64
         logits = logits.cpu()

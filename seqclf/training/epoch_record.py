@@ -31,11 +31,11 @@ COLUMNS += SCORES
 
 
 class Speed(NamedTuple):
-    """Training speed in one epoch. The time runs from the start of the epoch to the end of its last step.
+    """Training speed in one epoch, from its start to its last step, with data loading but without validation.
 
-    The time includes data loading but not validation. `step_ms`: milliseconds per batch. `tokens_per_s`: tokens per
-    second, without padding. `padding_efficiency`: fraction of the tokens in the padded batches that are not padding.
-    `memory_mb`: memory use in MB: of the GPU, or of the process if training runs on the CPU.
+    `step_ms`: milliseconds per batch. `tokens_per_s`: tokens per second, without padding. `padding_efficiency`:
+    fraction of the tokens in the padded batches that are not padding. `memory_mb`: MB of the GPU, or of the process on
+    the CPU.
     """
 
     step_ms: float
@@ -47,13 +47,11 @@ class Speed(NamedTuple):
 class EpochRecord(Checkpoint):
     """Records one row per epoch, writes all rows to `path` (metrics.csv), and displays each row with `show`.
 
-    `show`: function that displays a row; it is called as `show(row, is_best)` after each epoch that was validated.
-    `is_best` is True if the best checkpoint is now of this epoch.
-
-    `history`: list of all rows, where each row is a dict column name → plain value, without undefined scores.
-    Checkpoints store the rows and the scores of the last validation of the running epoch, so that a resumed run keeps
-    them. The base class is `Checkpoint`, because Lightning calls other callbacks before the module has logged the
-    scores of the epoch.
+    `show(row, is_best)` is called after each epoch that was validated; `is_best` is True if the best checkpoint is now
+    of this epoch. `history`: list of all rows, dicts column name → plain value, without undefined scores. Checkpoints
+    store the rows and the scores of the last validation of the running epoch, so that a resumed run keeps them. The
+    base class is `Checkpoint`, because Lightning calls other callbacks before the module has logged the scores of the
+    epoch.
     """
 
     def __init__(self, path: Path, show: Callable[[JsonObject, bool], None]):
@@ -78,12 +76,7 @@ class EpochRecord(Checkpoint):
         self._start_clock(state_dict["seen"], state_dict["seconds"])
 
     def _start_clock(self, counts: dict[str, int], seconds: float) -> None:
-        """Start the counters and the clock of an epoch.
-
-        For an interrupted epoch, the counters and the clock continue from `counts` and `seconds`. `counts`: numbers of
-        batches (`updates`), of tokens without padding (`tokens`) and of tokens with padding (`cells`). `seconds`: time
-        that the epoch has taken so far.
-        """
+        """Continue the counters (batches `updates`, `tokens`, with padding `cells`) of an interrupted epoch."""
         self.counts = {"updates": 0, "tokens": 0, "cells": 0, **counts}
         self.start = time.perf_counter() - seconds
         self.last_step_end = time.perf_counter()

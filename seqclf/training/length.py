@@ -1,8 +1,7 @@
 """Number of epochs that the size of the training set decides: `trainer.max_epochs=auto`.
 
-A network needs optimizer steps, not epochs. Twelve epochs of 200 rows are 84 steps, which leave most networks
-unfinished. A small training set is therefore read more often, and is validated up to 15 times, or 30 times if the
-best epoch is chosen.
+A network needs optimizer steps, not epochs: twelve epochs of 200 rows are 84 steps, which leave most networks
+unfinished. A small training set is read more often, and validated up to 15 times, or 30 if the best epoch is chosen.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ class Length(NamedTuple):
 def automatic_length(batches: int, tokens: int, shortening: float = 1, validations: int = VALIDATIONS) -> Length:
     """Return the length of a training with `trainer.max_epochs=auto`. Its last epoch is validated.
 
-    `batches`, `tokens`: numbers of batches and of tokens of an epoch, at least 1. `shortening`: factor by which the
-    network shortens sequences before most of its work, so that fewer tokens count. `validations`: largest number of
-    validations.
+    `batches`, `tokens`: numbers in an epoch, at least 1. `shortening`: factor by which the network shortens sequences
+    before most of its work, so that fewer tokens count. `validations`: largest number of validations.
 
     >>> [automatic_length(batches, 100 * batches) for batches in (7, 50, 1000)]
     [Length(epochs=150, between=10), Length(epochs=20, between=2), Length(epochs=12, between=1)]
@@ -56,9 +54,8 @@ def _between(epochs: int, automatic: Length, validations: int) -> int:
 def resolve_length(config: TrainConfig, batches: SequenceDataModule, shortening: float = 1) -> TrainConfig:
     """Return the config with numbers in place of `auto` in `trainer.max_epochs` and `trainer.check_val_every_n_epoch`.
 
-    The batches are counted in one process. The number of epochs therefore depends on neither the number of ranks, nor
-    `trainer.accumulate_grad_batches`, nor `trainer.limit_train_batches`. `shortening`: see `automatic_length`. Raises
-    InputError for a structure change after the last epoch.
+    The batches are those of one process, whatever the number of ranks, `trainer.accumulate_grad_batches` and
+    `trainer.limit_train_batches`. Raises InputError for a structure change after the last epoch.
     """
     trainer, epochs = config.trainer.copy(), config.trainer["max_epochs"]
     count, lengths = len(batches.train_dataloader()), batches.splits["train"].sequences.lengths

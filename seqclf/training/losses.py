@@ -1,13 +1,12 @@
 """Loss functions for training.
 
-Each loss gets two arguments: `classes`, the list of labels, and `class_counts` (C,), the number of training rows of
-each label. The loss of a batch is the mean cost of its rows, and costs may be weighted by class. The training step
-multiplies the loss by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a
-mean of 1 over all training rows. With a mean of 1 over each batch, the weight of a row would depend on the other rows
-of its batch.
+Each loss gets `classes`, the list of labels, and `class_counts` (C,), the number of training rows of each. The loss of
+a batch is the mean cost of its rows; the training step multiplies it by `Batch.weight`, because batches of long
+sequences have fewer rows. Class weights are scaled to a mean of 1 over all training rows: over each batch, the weight
+of a row would depend on the other rows of its batch.
 
-The losses are dataclasses, and a loss declares only arguments that `RowLoss` does not have. The generated constructor
-signature lists all arguments, because the checks of a `_target_` need them (see `check_arguments`, `check_values`).
+The losses are dataclasses that declare only arguments that `RowLoss` does not have, because the checks of a `_target_`
+need the generated signature (see `check_arguments`, `check_values`).
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ OFFERED = ("classes", "class_counts")  # arguments that are passed to a loss if 
 
 
 def require_class_weights(value: Any) -> Any:
-    """Reject invalid class weights.
-
-    Valid weights are None, `balanced`, and a mapping label → number of at least 0.
-    """
+    """Reject class weights other than None, `balanced`, and a mapping label → number of at least 0."""
     if value is None or value == "balanced":
         return value
     if not isinstance(value, Mapping):
@@ -64,9 +60,8 @@ def weigh_classes(
 ) -> Tensor | None:
     """Return class weights (C,) whose mean over the training rows is 1, or None if `scheme` is None.
 
-    `scheme`: name of a scheme or a mapping label → weight. With `balanced`, the weight of a class is inversely
-    proportional to its number of training rows. A label that the mapping omits has the weight 1. Raises InputError for
-    any other `scheme`.
+    `scheme`: `balanced`, for weights inversely proportional to the numbers of training rows, or a mapping label →
+    weight, where an omitted label has the weight 1. Raises InputError for any other.
 
     >>> weigh_classes("balanced", ["no", "yes"], [90, 10])
     tensor([0.5556, 5.0000])
@@ -116,10 +111,7 @@ class RowLoss(nn.Module):
         raise NotImplementedError
 
     def row_costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the costs (B,) of rows, multiplied by the class weights.
-
-        See `seqclf.models.training_loss.row_costs`.
-        """
+        """Return the costs (B,) of rows, times the class weights (see `seqclf.models.training_loss.row_costs`)."""
         costs = self.costs(logits, labels)
         # Unlike in `nn.CrossEntropyLoss(weight=…)`, costs are not divided by the sum of the weights in the batch (see
         # the docstring of this module).
@@ -144,10 +136,7 @@ class CrossEntropy(RowLoss):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Focal(RowLoss):
-    """Focal loss: -(1 - p(label))^gamma log p(label) (Lin et al. 2017).
-
-    Rows that are already classified well have a low weight.
-    """
+    """Focal loss: -(1 - p(label))^gamma log p(label), low for rows that are classified well (Lin et al. 2017)."""
 
     gamma: NonNegative = 2.0
 
@@ -164,8 +153,7 @@ class Focal(RowLoss):
 class LogitAdjusted(CrossEntropy):
     """Cross-entropy of logits + tau * log(fraction of the class) (Menon et al. 2021, equation 10).
 
-    In training, the shift tau * log(fraction of the class) is added to the logits. The trained model returns logits
-    without the shift, which treat all classes as equally frequent.
+    The trained model returns logits without this shift, which treat all classes as equally frequent.
     """
 
     tau: NonNegative = 1.0
@@ -181,10 +169,10 @@ class LogitAdjusted(CrossEntropy):
 
 
 def class_weights_of(loss: nn.Module, classes: int) -> np.ndarray:
-    """Return the weight (C,) of each class in a loss.
+    """Return the weight (C,) of each class in a loss, at least a millionth of the largest, for a finite logarithm.
 
     A network learns from the classes as if each were that many times as frequent, and what is fitted beside it must do
-    the same. A weight of 0 is replaced by a millionth of the largest weight, so that its logarithm is finite.
+    the same.
     """
     if isinstance(loss, LogitAdjusted):  # logits without the shift are those of classes that were that more frequent
         return (-loss.priors).exp().cpu().double().numpy()

@@ -1,7 +1,4 @@
-"""Lightning module of a classifier with its model, loss, metrics and optimizer.
-
-The module can be rebuilt from its checkpoint alone.
-"""
+"""Lightning module of a classifier with its model, loss, metrics and optimizer, which its checkpoint can rebuild."""
 
 from __future__ import annotations
 
@@ -55,10 +52,7 @@ MAX_LOGGED_CLASSES = 50
 
 
 class Prediction(NamedTuple):
-    """Predictions for one batch. `trainer.predict` returns a list of these tuples.
-
-    `ids`: (B,) int64 row indices in the split. `logits` and `probabilities`: (B, C) float32.
-    """
+    """Predictions for one batch: (B,) int64 row indices in the split, and (B, C) float32 logits and probabilities."""
 
     ids: Tensor
     logits: Tensor
@@ -66,10 +60,10 @@ class Prediction(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """Values that a fit takes from its checkpoint, beside the weights.
+    """Values that a fit takes from its checkpoint, beside the weights, by name.
 
-    `means`: dict name → averaged weight. `gradients`: dict name → gradient that is accumulated between two optimizer
-    steps. `logged`: dict name → logged value, which callbacks may monitor.
+    `means`: averaged weights. `gradients`: accumulated between two optimizer steps. `logged`: values that callbacks may
+    monitor.
     """
 
     means: Mapping[str, Tensor] = {}
@@ -93,11 +87,10 @@ class SequenceTask(pl.LightningModule):
     """Lightning module that trains a sequence classifier.
 
     `dataset`: description of the dataset (`Dataset.description()`). `model`, `loss`, `optimizer`: `_target_` dicts.
-    `monitor`: validation metric that chooses the best epoch, None for the last step. `frozen`: names of the weights of
-    the network that are not trained. Omitted arguments get the default values from conf/. All arguments are plain
-    values and are saved in the checkpoint. A checkpoint can therefore be loaded with `weights_only=True`, without Hydra
-    and without the data. With `optimizer.average`, validations, checkpoints and the fitted model have averaged weights.
-    The module works in any Trainer::
+    `monitor`: validation metric that chooses the best epoch, None for the last step. `frozen`: names of the weights
+    that are not trained. Omitted arguments get the default values from conf/. All are plain values in the checkpoint,
+    which can be loaded with `weights_only=True`, without Hydra and without the data. With `optimizer.average`,
+    validations, checkpoints and the fitted model have averaged weights. The module works in any Trainer::
 
         dataset = seqclf.load_data("train.parquet", label="label")
         task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
@@ -189,7 +182,6 @@ class SequenceTask(pl.LightningModule):
             self._hold_means(False)
 
     def _hold_means(self, held: bool) -> None:
-        """Put the averaged weights into the network (`held`), or the trained weights."""
         if self.average is not None and self.average.in_network != held:
             self.average.swap(self.model)
 
@@ -201,7 +193,6 @@ class SequenceTask(pl.LightningModule):
             self.average.update(self.model, self.global_step + 1, ranks)
 
     def _fit_to_rows(self) -> None:
-        """Let the network read the training rows, if it was not fitted to them before."""
         splits = getattr(self.trainer.datamodule, "splits", None)  # type: ignore[attr-defined]
         if isinstance(splits, Mapping) and "train" in splits:
             self.fit_to(splits["train"])
@@ -210,7 +201,7 @@ class SequenceTask(pl.LightningModule):
             raise InputError("trainer.fit", problem, "give it a SequenceDataModule")
 
     def fit_to(self, train: Split) -> None:
-        """Let the network read the training rows, if it was not fitted to them before (see `SequenceNetwork.fit_to`).
+        """Let the network read the training rows once (see `SequenceNetwork.fit_to`).
 
         A Trainer calls this method at the start. Call it before the first step of a training loop of your own.
         """
@@ -271,7 +262,6 @@ class SequenceTask(pl.LightningModule):
         checkpoint[RECENT] = dict(self.recent_values)
 
     def _sum_counts(self, weights: dict[str, Tensor]) -> None:
-        """Replace the training counts of this rank in `weights` by the sums over all ranks."""
         if self.trainer.world_size > 1:
             for name, count in self.train_metrics.state_dict(prefix="train_metrics.").items():
                 weights[name] = self.trainer.strategy.reduce(count.clone(), reduce_op="sum")
@@ -368,10 +358,7 @@ class SequenceTask(pl.LightningModule):
             self.log(MONITORED, self._smoothed(scores, self.monitor), logger=False)
 
     def _smoothed(self, scores: Mapping[str, float], monitor: str) -> float:
-        """Return the mean of the metric `monitor` over the last validations (see `smoothed_choice`).
-
-        An undefined metric counts as 0 and enters no mean: a mean of the others would count as its own.
-        """
+        """An undefined metric is 0 and enters no mean: a mean of others would count as its own."""
         value = epoch_value(scores, monitor)
         if monitor not in scores or not math.isfinite(value):
             return value
@@ -384,7 +371,6 @@ class SequenceTask(pl.LightningModule):
         self._finish_epoch("test", self.evaluation_metrics)
 
     def _finish_epoch(self, split: str, metrics: EpochMetrics) -> dict[str, float]:
-        """Compute, log and return the scores of a split, and reset its metrics."""
         result = epoch_scores(metrics)
         if not math.isfinite(result.scores["loss"]):
             raise InputError(
@@ -422,11 +408,10 @@ class SequenceTask(pl.LightningModule):
     def make_optimizer(
         self, steps: float, fused: bool = True, elapsed: Callable[[], float] | None = None
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
-        """Return the optimizer and its learning rate schedule (see `schedule_factor`).
+        """Return the optimizer and its learning rate schedule (see `schedule_factor`), or raise InputError.
 
         `steps`: number of optimizer steps of the training. `fused`: False overrides `optimizer.fused`, for mixed
         precision. `elapsed`: function that returns the elapsed fraction of the time limit, None without a time limit.
-        Raises InputError if the optimizer rejects a setting.
         """
         settings = dict(self.optimizer)
         taken = arguments_of(locate(settings["_target_"]))
@@ -450,7 +435,6 @@ class SequenceTask(pl.LightningModule):
 
 
 def _with_defaults(name: str, settings: Config | None) -> Config:
-    """Return the settings of a conf/ group, with default values for missing settings."""
     if settings is None:
         return default_settings(name)
     if not isinstance(settings, Mapping):

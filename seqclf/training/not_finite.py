@@ -26,13 +26,12 @@ MAX_SHOWN = 5  # maximum number of skipped steps that a run reports in the termi
 class NotFiniteSteps(Callback):
     """Checks that the gradients of each optimizer step are finite before the optimizer uses them.
 
-    If `skip` is False, a step with non-finite gradients ends the training. If `skip` is True, such a step is skipped. A
-    skipped step does not change the weights or the optimizer state, and its rows do not count in the metrics of the
-    epoch. All ranks skip the same steps, because gradients are averaged over the ranks before the check. On a GPU, the
-    check waits for the device. If `skip` is False, a run on a GPU therefore checks only the steps that are logged.
-    Steps in `16-mixed` precision are not checked, because its loss scaling produces infinite gradients on purpose.
+    A step with others ends the training, or with `skip` is skipped: it changes neither weights nor optimizer state, and
+    its rows do not count in the metrics of the epoch. All ranks skip the same steps, because gradients are averaged
+    before the check. On a GPU the check waits for the device, so that without `skip` only the steps that are logged are
+    checked. `16-mixed` precision is not checked, because its loss scaling produces infinite gradients on purpose.
 
-    `splits`: dict name → split; messages take the names of rows from these splits.
+    `splits`: dict name → split, whose rows messages name.
     """
 
     def __init__(self, splits: Mapping[str, Split], skip: bool):
@@ -96,7 +95,6 @@ class NotFiniteSteps(Callback):
 
 
 def _first_not_finite(task: SequenceTask, batches: Sequence[Batch]) -> str:
-    """Return the name of the first value that is not finite: a field of the batches, a weight, or a gradient."""
     for batch in batches:
         for name, values in batch.fields.items():
             if not torch.isfinite(values).all():
@@ -110,9 +108,7 @@ def _first_not_finite(task: SequenceTask, batches: Sequence[Batch]) -> str:
 
 
 def row_names(split: Split | None, indices: Sequence[int] | np.ndarray) -> str:
-    """Return a text with the names of the first few rows and the number of remaining rows.
-
-    The name of a row is its number in the data file, followed by the id of the row if the id differs from the number.
+    """Return a text with the first few rows, by number in the file and a different id, and the number of the others.
 
     >>> import pyarrow as pa
     >>> from seqclf.data.storage.store import Ragged

@@ -99,10 +99,7 @@ CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"
 
 
 def require_checkpoint_file(value: str) -> str:
-    """Reject a path that is not a readable checkpoint file.
-
-    PyTorch checks the content of the file later.
-    """
+    """Reject a path that is not a readable file. PyTorch checks the content later."""
     path = Path(value)
     if path.is_dir():
         saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
@@ -156,10 +153,7 @@ class ScheduleOptions(Options):
 
 
 class OptimizerArguments(TypedDict, total=False):
-    """Options of an optimizer (conf/optimizer/adamw.yaml).
-
-    All other keys are checked against the signature of the class in `_target_` after its import.
-    """
+    """Options of an optimizer (conf/optimizer/adamw.yaml). The signature of its class decides other keys."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
@@ -172,10 +166,7 @@ class OptimizerArguments(TypedDict, total=False):
 
 
 class LossArguments(TypedDict):
-    """Options of a loss (conf/loss/*.yaml).
-
-    All other keys are checked against the signature and type annotations of the class in `_target_` after its import.
-    """
+    """Options of a loss (conf/loss/*.yaml). The signature and types of the class in `_target_` decide other keys."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
@@ -192,10 +183,7 @@ Batches = ZeroOrMore | Share  # the integer 1 is one batch, the float 1.0 is all
 
 
 class CallbackArguments(TypedDict, total=False):
-    """Options of a Lightning callback.
-
-    They are checked against the signature of the callback class after its import.
-    """
+    """Options of a Lightning callback. The signature of its class decides other keys."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
@@ -205,9 +193,8 @@ class CallbackArguments(TypedDict, total=False):
 class TrainerArguments(TypedDict, total=False):
     """Arguments of Lightning's Trainer that a config may set. Null selects Lightning's default.
 
-    conf/trainer/default.yaml lists the common arguments. Another argument is added by an override such as
-    `+trainer.overfit_batches=2`. `callbacks`: list of dicts with the key `_target_`; these callbacks are added to the
-    default callbacks. The module `pipeline` builds all other Trainer arguments that are objects, such as the logger.
+    conf/trainer/default.yaml lists the common arguments; `+trainer.overfit_batches=2` adds another one. `callbacks`:
+    list of `_target_` dicts, added to the default callbacks. `pipeline` builds all other objects, such as the logger.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[misc]
@@ -261,10 +248,7 @@ MADE_BY_PIPELINE = {
 
 
 def refuse_made_by_pipeline(trainer: Any) -> Any:
-    """Reject arguments of Lightning's Trainer that the module `pipeline` sets itself.
-
-    The error names the config key to set instead.
-    """
+    """Reject arguments of Lightning's Trainer that `pipeline` sets itself, with the key to set instead."""
     taken = [name for name in MADE_BY_PIPELINE if isinstance(trainer, Mapping) and name in trainer]
     if taken:
         raise InputError(f"trainer.{taken[0]}", "is made by the training itself", MADE_BY_PIPELINE[taken[0]])

@@ -38,9 +38,9 @@ CONFIG_KEYS = {"dataset": "data", "frozen": "structure"}  # dict hyperparameter 
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint in a folder with the most optimizer steps, or None if the folder has no checkpoints.
+    """Return the checkpoint in a folder with the most optimizer steps, None without one. Damaged ones are skipped.
 
-    A damaged checkpoint is skipped with a warning. Raises InputError if all checkpoints are damaged.
+    Raises InputError if all checkpoints are damaged.
     """
     whole: list[tuple[int, bool, Path]] = []
     damaged: list[InputError] = []
@@ -106,7 +106,6 @@ def _epochs_started(state: Mapping[str, Any]) -> int:
 
 
 def _check_same_settings(where: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise InputError if the hyperparameters of a checkpoint differ from those of the task."""
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed", "frozen"):
         if before[part] == now[part]:
             continue
@@ -121,10 +120,7 @@ def _check_same_settings(where: str, before: Mapping[str, Any], now: Mapping[str
 
 
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:
-    """Raise InputError unless all files in the state of a `ModelCheckpoint` are in its own folder.
-
-    A `ModelCheckpoint` may delete the files in its state, and must not delete files in other folders.
-    """
+    """A `ModelCheckpoint` may delete the files in its state, which must be in its own folder."""
     require(state, SAVER, f"callbacks.{name}")
     files = [state[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
     for file in [*files, *state["best_k_models"]]:

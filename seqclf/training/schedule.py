@@ -1,7 +1,4 @@
-"""Learning rate schedule with warmup and decay.
-
-The progress of the schedule is measured in optimizer steps, or by a time limit.
-"""
+"""Learning rate schedule with warmup and decay, by optimizer steps or by a time limit."""
 
 from __future__ import annotations
 
@@ -22,12 +19,11 @@ def schedule_factor(
 ) -> Callable[[int], float]:
     """Return a function that maps the number of an optimizer step to a multiplier of the learning rate.
 
-    `steps`: number of optimizer steps of the training. `warmup`: fraction of the steps in which the learning rate
-    rises. `decay`: shape of the decrease after the warmup (`cosine`, `linear` or `none`). `floor`: multiplier at the
-    end of the decay. `elapsed`: function that returns the elapsed fraction of the time limit; None without a time
-    limit. With a time limit, the progress of the training is the completed fraction of the steps or the elapsed
-    fraction of the time, whichever is larger. The learning rate therefore reaches its minimum when either limit ends
-    the training. Raises InputError if `decay` is unknown.
+    `warmup`: fraction of the `steps` of the training in which the learning rate rises. `decay`: shape of the decrease
+    after it (`cosine`, `linear` or `none`) to the multiplier `floor`. `elapsed`: function that returns the elapsed
+    fraction of the time limit; None without one. The progress is the larger fraction, of the steps or of the time, so
+    that the learning rate reaches its minimum when either limit ends the training. Raises InputError if `decay` is
+    unknown.
 
     >>> factor = schedule_factor(100, warmup=0.1, decay="linear", floor=0.2)
     >>> [round(factor(step), 2) for step in (0, 5, 10, 55, 100)]

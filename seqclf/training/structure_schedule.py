@@ -20,10 +20,10 @@ from seqclf.training.module import SequenceTask
 
 
 class StructureSchedule(Callback):
-    """Changes the network of a `SequenceTask` before the first step of each scheduled epoch.
+    """Changes the network of a `SequenceTask` before the first step of each scheduled epoch, and prints each change.
 
     `entries`: list of dicts `{epoch: N, KEY: VALUE}` as in the config key `structure` (see `seqclf.change_structure`).
-    Epochs are numbered from 1. Each change is printed. The callback works in any Trainer with a single device::
+    Epochs are numbered from 1. The callback works in any Trainer with a single device::
 
         schedule = StructureSchedule([{"epoch": 3, "layers": 2}])
         pl.Trainer(max_epochs=5, callbacks=[schedule]).fit(task, datamodule=batches)
@@ -41,10 +41,7 @@ class StructureSchedule(Callback):
         self.epoch = state_dict["epoch"]
 
     def check(self, task: SequenceTask) -> None:
-        """Raise InputError if a scheduled change cannot be made.
-
-        All changes are tried on a network on the meta device, which needs no memory for weights.
-        """
+        """Raise InputError if a scheduled change cannot be made: all are tried on the meta device."""
         trial: Any = SimpleNamespace(
             model=copy.deepcopy(task.model).to("meta") if self.changes else None,
             hparams=dict(task.hparams),
@@ -54,10 +51,7 @@ class StructureSchedule(Callback):
             apply_change(trial, None, change, key, seed=0)
 
     def advance(self, task: SequenceTask, epoch: int) -> None:
-        """Make all changes that are scheduled up to `epoch`.
-
-        The task can then load the weights of a checkpoint of that epoch.
-        """
+        """Make all changes up to `epoch`, so that the task can load the weights of a checkpoint of that epoch."""
         for key, change in self.changes:
             if change.epoch <= epoch:
                 apply_change(task, None, change, key, seed=0)
@@ -68,10 +62,7 @@ class StructureSchedule(Callback):
         task.changes_structure = True
 
     def check_trainer(self, trainer: pl.Trainer) -> None:
-        """Raise InputError if the trainer keeps copies of the weights.
-
-        Training on several devices and averaging of weights keep such copies.
-        """
+        """Raise InputError if the trainer keeps copies of the weights, as several devices and averaging do."""
         if self.changes and not isinstance(trainer.strategy, SingleDeviceStrategy):
             remedy = "set trainer.devices=1 trainer.strategy=auto, or remove structure"
             raise InputError("structure", "changes a model on one device only", remedy)

@@ -15,10 +15,9 @@ class WeightAverage:
     """Exponential running mean of the trainable weights of a network and of its normalisation statistics.
 
     A module names its statistics, which are buffers, in the class attribute `averaged_buffers`. `decay`: fraction of
-    the mean that an optimizer step keeps; less in the first steps, so that the mean forgets the initial weights.
-    `means`: dict name → mean of a checkpoint, None for means that start at the weights themselves.
-
-    While the network holds the means (`in_network`), `values` holds the trained weights, and else the means.
+    the mean that a step keeps; less in the first steps, so that the mean forgets the initial weights. `means`: dict
+    name → mean of a checkpoint, None for means that start at the weights. While the network holds the means
+    (`in_network`), `values` holds the trained weights, and else the means.
 
     >>> network = nn.Linear(1, 1, bias=False)
     >>> average = WeightAverage(network, decay=0.5)
@@ -50,8 +49,7 @@ class WeightAverage:
     def update(self, network: nn.Module, step: int, over_ranks: Callable[[Tensor], Tensor] | None = None) -> None:
         """Move the means towards the weights after optimizer step `step`, if the step is a multiple of `EVERY`.
 
-        `over_ranks`: function that replaces a tensor by its mean over all ranks. Ranks have the same weights, but
-        statistics of their own batches.
+        `over_ranks`: function that returns the mean of a tensor over all ranks, for statistics of their own batches.
         """
         if step % EVERY:
             return

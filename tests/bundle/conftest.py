@@ -52,16 +52,12 @@ TREES = {
 
 
 class ExportedTrees(NamedTuple):
-    """Trees that were prepared, the task of their Tree-LSTM, which is not trained, and the classifier of its bundle."""
-
     dataset: Dataset
     task: SequenceTask
     classifier: Classifier
 
 
 class ExportedBundle(NamedTuple):
-    """A bundle, the task that was exported, and the sequences that its encoders were fit on."""
-
     folder: Path
     task: SequenceTask
     sequences: list[Any]
@@ -153,8 +149,6 @@ def trees(tmp_path_factory) -> Callable[[str], ExportedTrees]:
 
 @pytest.fixture
 def copy_bundle(exported, tmp_path) -> Callable[[str], Path]:
-    """Function that copies the bundle of a kind to a folder where a test may damage it."""
-
     def copy(kind: str) -> Path:
         return Path(shutil.copytree(exported(kind).folder, tmp_path / kind))
 

@@ -31,7 +31,6 @@ HALTING = {"threshold": 0.3, "splits": {"validation": POINTS, "test": POINTS}}
 
 @pytest.fixture(scope="module")
 def adaptive(tmp_path_factory):
-    """The task of a bundle, its folder, and the sequences that its encoders were fit on."""
     work = tmp_path_factory.mktemp("adaptive")
     sequences = sequences_of("events")
     rows = [{**row_of("events", entry), "label": f"k{row % 3}"} for row, entry in enumerate(sequences)]
@@ -51,7 +50,6 @@ def load(folder, **options):
 
 
 def expected(task, sequence, threshold, classifier):
-    """PyTorch's probabilities of one sequence at a threshold, and the tokens that it reads."""
     ids = torch.from_numpy(
         classifier.encoders["events"].encode(classifier.python_rows.to_columns([sequence])[0]).arrays["events"]
     )
@@ -120,11 +118,6 @@ def test_impossible_budgets_are_refused_in_one_line(adaptive, budget):
     with pytest.raises(InputError, match=rf"budget={budget}: must be above 0 and at most 1") as error:
         load(adaptive[1], budget=budget)
     assert "\n" not in str(error.value)
-
-
-def test_a_budget_for_a_bundle_that_reads_everything_is_refused(exported):
-    with pytest.raises(InputError, match=r"budget=0\.5: the model of this bundle always reads whole sequences; remove"):
-        load(exported("events").folder, budget=0.5)
 
 
 @pytest.mark.slow

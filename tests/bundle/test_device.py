@@ -110,19 +110,6 @@ def test_without_a_card_cuda_is_refused_and_auto_says_nothing(model, monkeypatch
     assert (opened.provider, opened.no_cuda) == (CPU, None)
 
 
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_a_damaged_model_is_no_matter_of_the_device(card, tmp_path, device):
-    (tmp_path / "model.onnx").write_bytes(b"no model")
-    with pytest.raises(InputError, match=r"model\.onnx: cannot be loaded"):
-        open_session(tmp_path / "model.onnx", device)
-
-
-@pytest.mark.parametrize("device", ["gpu0", "CUDA:0", None, 0])
-def test_other_devices_are_refused_with_the_allowed_ones(exported, device):
-    with pytest.raises(InputError, match=f"device={device}: must be auto, cpu or cuda"):
-        Classifier(exported("events").folder, device=device)
-
-
 def test_a_classifier_says_what_it_took(card, exported):
     bundle = exported("events")
     card("no driver")

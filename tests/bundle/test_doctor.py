@@ -140,7 +140,6 @@ def manifest_of(folder):
 
 
 def sign(folder, **changes):
-    """Compute the hashes of all files and the digest anew."""
     manifest = {**manifest_of(folder), **changes}
     manifest["files"] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in manifest["files"]}
     write_signed(folder, manifest)
@@ -154,7 +153,6 @@ def change_graph(folder, change):
 
 
 def rename_input(graph, old, new):
-    """Let all nodes read `new` in place of `old`."""
     for node in graph.node:
         for index, name in enumerate(node.input):
             if name == old:
@@ -180,10 +178,6 @@ def test_a_missing_file_fails_files(copy_bundle, name):
     folder = copy_bundle("events")
     (folder / name).unlink()
     assert failed(folder) == ["files"]
-
-
-def test_a_folder_that_is_no_bundle_fails_files(tmp_path):
-    assert failed(tmp_path) == failed(tmp_path / "nowhere") == ["files"]
 
 
 def test_a_changed_byte_fails_files(copy_bundle):
@@ -289,14 +283,6 @@ def test_logits_that_are_not_finite_for_one_token_fail_one_token(copy_bundle):
 def test_a_decision_without_a_threshold_or_with_an_unknown_label_fails_decision(copy_bundle, changes):
     folder = copy_bundle("alerts")
     sign(folder, decision={**manifest_of(folder)["decision"], **changes})
-    assert failed(folder) == ["decision"]
-
-
-def test_an_unknown_label_of_a_target_fails_decision(copy_bundle):
-    folder = copy_bundle("alerts")
-    decision = manifest_of(folder)["decision"]
-    decision["targets"][0]["label"] = "k9"
-    sign(folder, decision=decision)
     assert failed(folder) == ["decision"]
 
 

@@ -20,7 +20,6 @@ ROW = {"ts": DAYS, "amount": [3.0, 1.0, 40.0, 2.0]}
 
 
 def exported(folder, order_by, fields, model=None):
-    """A bundle of events with the columns card, seq, ts, amount and kind, one of them in no order."""
     random = np.random.default_rng(0)
     table = {
         "card": [card for card in range(30) for _ in range(4)],

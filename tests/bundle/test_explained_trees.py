@@ -88,7 +88,6 @@ def test_a_table_has_the_parents_that_rebuild_each_tree(trees):
 
 
 def reading(classifier, columns, **options):
-    """The classifier, with a tree field of these columns and options and the same vocabulary."""
     field, result = Field("tree", "tree", columns, options=options), copy.copy(classifier)
     result.encoders = load_encoders([field], lambda name: classifier.encoders[name].state())
     result.schema = replace(classifier.schema, fields=(field,))

@@ -17,8 +17,6 @@ LONG = 6  # tokens from which `Overflowing` has no finite logits
 
 
 class Overflowing:
-    """A reader of batches whose logits of long sequences are `value`."""
-
     def __init__(self, reader, value):
         self.reader, self.value = reader, value
         self.file, self.session = reader.file, reader.session

@@ -131,7 +131,6 @@ def paths(files, output):
 
 
 def content(path):
-    """Names and bytes of a file, or of the files in a folder."""
     paths = sorted(path.iterdir()) if path.is_dir() else [path]
     return [(entry.name, entry.read_bytes()) for entry in paths]
 

@@ -12,13 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.manifest import check_content, read_bundle, write_manifest
+from seqclf.bundle.manifest import read_bundle, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import label_codes
-from seqclf.errors import InputError
 from seqclf.predict import predict_text
 from seqclf.runs.export import write_bundle
 
@@ -34,7 +33,6 @@ TYPES = {
 
 
 def labelled(kind, folder):
-    """Dataset of twenty rows whose labels are the two values of a type of TYPES."""
     labels = pd.Series(TYPES[kind][0]).repeat(10).reset_index(drop=True)
     frame = pd.DataFrame({"events": [[row % 4, 1] for row in range(20)], "label": labels})
     pq.write_table(pa.Table.from_pandas(frame), folder / "train.parquet")
@@ -89,15 +87,6 @@ def test_tables_and_rows_are_predicted_in_the_type_of_the_labels(bundle_of, kind
     assert classifier.predict(pa.table({"events": pa.array([], pa.list_(pa.int64()))})).schema == table.schema
 
 
-@pytest.mark.parametrize("label_type", ["integer", "number", "boolean", "date", "colour"])
-def test_a_label_type_that_the_classes_do_not_have_is_refused(bundle_of, label_type):
-    manifest = copy.deepcopy(bundle_of("category").manifest)
-    check_content(manifest)
-    manifest["schema"]["label_type"] = label_type
-    with pytest.raises(InputError, match=r"^schema\.label_type: (the classes are not|must be one of text)"):
-        check_content(manifest)
-
-
 def test_dates_are_json_texts(bundle_of):
     shown = predict_text(bundle_of("date"), "[1, 2]").to_dict()
     assert [*json.loads(json.dumps(shown, default=str))["probabilities"]] == ["2024-01-31", "2025-01-31"]
@@ -125,14 +114,6 @@ def test_a_bundle_with_boolean_labels_is_scored_on_all_formats(bundle_of, tmp_pa
 def test_classes_that_differ_in_case_stay_apart():
     codes = label_codes(pa.array(["true", "True", "TRUE", "no"]), ["True", "no", "true"])
     assert codes.tolist() == [2, 0, -1, 1]
-
-
-@pytest.mark.parametrize("key", ["label_type", "order_format"])
-def test_a_bundle_of_an_earlier_version_is_refused(bundle_of, key):
-    manifest = copy.deepcopy(bundle_of("integer").manifest)
-    del manifest["schema"][key]
-    with pytest.raises(InputError, match=rf"schema\.{key}: missing"):
-        check_content(manifest)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("integer", "Int64"), ("boolean", "boolean")])

@@ -46,19 +46,16 @@ def export(folder, model):
 
 @pytest.fixture(scope="module")
 def forward(tmp_path_factory):
-    """Folder of the bundle of a model that can read chunks."""
     return export(tmp_path_factory.mktemp("long_forward"), FORWARD)
 
 
 @pytest.fixture(scope="module")
 def both_ways(tmp_path_factory):
-    """Folder of the bundle of a model that reads whole sequences only."""
     return export(tmp_path_factory.mktemp("long_both_ways"), {})
 
 
 @pytest.fixture(scope="module")
 def attention(tmp_path_factory):
-    """Classifier of an untrained transformer."""
     folder = tmp_path_factory.mktemp("long_attention")
     pq.write_table(TABLE, folder / "train.parquet")
     dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet")))

@@ -14,7 +14,6 @@ from seqclf.bundle import model
 from seqclf.bundle.manifest import _digest, read_bundle
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
-from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
@@ -120,26 +119,12 @@ def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, 
 
 WRONG_DECISIONS = [
     ({"positive_index": 9}, "decision.positive_index: must be the number of the class decision.positive"),
-    ({"positive_index": "x"}, "decision.positive_index: must be the number"),
-    ({"positive_index": 0}, "decision.positive_index: must be the number"),
-    ({"positive_index": True}, "decision.positive_index: must be the number"),
     ({"positive_index": None}, "decision.rule: needs a threshold and a positive_index"),
-    ({"threshold": None}, "decision.rule: needs a threshold"),
     ({"rule": "min_recall", "positive": None, "positive_index": None}, "decision.threshold: needs decision.positive"),
     ({"rule": "all"}, "decision.rule: must be one of argmax, threshold, min_recall"),
-    ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule: missing"),
     ({"label": "k7"}, r"decision.targets: must have a label of the classes"),
-    ({"rows": "x"}, r"decision.targets\[0\].rows: must be a whole number"),
-    ({"unit": "planet"}, r"decision.targets\[0\].unit: must be one of group, sequence"),
-    ({"takes": "x"}, r"decision.targets\[0\].takes: must be a number from 0 to 1"),
     ({"reached": [0.5]}, r"decision.targets\[0\].reached: must be a number from 0 to 1"),
-    ({"beyond_lowest": "x"}, r"decision.targets\[0\].beyond_lowest: must be a whole number from 0"),
     ({"statement": "foo"}, r"decision.targets\[0\].statement: must be one of sure, average, rows"),
-    ({"statement": 5}, r"decision.targets\[0\].statement: must be one of sure"),
-    ({"basis": "bar"}, r"decision.targets\[0\].basis: must be one of held_out, cross_fitted"),
-    ({"approximate": "yes"}, r"decision.targets\[0\].approximate: must be true or false"),
-    ({"conflict": 1}, r"decision.targets\[0\].conflict: must be true or false"),
-    ({"statement": "sure", "confidence": None}, r"decision.targets\[0\].confidence: must be a number from 0 to 1"),
     ({"statement": "rows", "target": 80}, r"decision.targets\[0\].target: must be a number from 0 to 1"),
 ]
 
@@ -288,8 +273,3 @@ def test_a_token_beyond_the_embedding_is_refused_when_the_model_runs(copy_bundle
     write_signed(folder, json.loads((folder / "manifest.json").read_text()))
     with pytest.raises(InputError, match=r"model\.onnx: cannot be run .*; export the bundle anew"):
         Classifier(folder, device="cpu").predict([[999]])
-
-
-def test_prediction_refuses_sql(classifier):
-    with pytest.raises(InputError, match="is SQL, not a file"):
-        next(classifier("events").predict_source(Source("SELECT 1 AS events", "input")))

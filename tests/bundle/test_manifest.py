@@ -62,12 +62,6 @@ def test_an_edited_manifest_is_detected(bundle, edit):
         read_bundle(bundle)
 
 
-def test_a_manifest_with_another_layout_is_accepted(bundle):
-    path = bundle / "manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()), indent=4, sort_keys=True))
-    read_bundle(bundle)
-
-
 def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
     monkeypatch.setattr("seqclf.bundle.manifest.FORMAT", 99)
     manifest = json.loads((bundle / "manifest.json").read_text())

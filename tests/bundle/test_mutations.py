@@ -34,33 +34,6 @@ def test_a_model_cannot_read_weights_outside_of_its_bundle(copy_bundle, tmp_path
         Classifier(folder, device="cpu")
 
 
-def test_the_error_of_a_model_is_one_line_and_nothing_else(copy_bundle, capfd):
-    folder = copy_bundle("events")
-    graph = onnx.load(folder / "model.onnx")
-    bias = next(each for each in graph.graph.initializer if each.name.endswith("layers.0.bias"))
-    values = onnx.numpy_helper.to_array(bias)
-    bias.CopyFrom(onnx.numpy_helper.from_array(values.reshape(-1), bias.name))
-    (folder / "model.onnx").write_bytes(graph.SerializeToString())
-    sign(folder)
-    with pytest.raises(InputError, match=r"model\.onnx"):
-        Classifier(folder, device="cpu").predict([[1, 2]])
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("name", [b"lengths", b"batch"])
-def test_a_name_in_a_model_is_utf8(copy_bundle, name):
-    path = copy_bundle("events") / "model.onnx"
-    path.write_bytes(path.read_bytes().replace(name, name[:-1] + b"\xff"))
-    sign(path.parent)
-    with pytest.raises(InputError, match=r"model\.onnx: cannot be loaded \('utf-8' codec can't decode byte 0xff"):
-        Classifier(path.parent, device="cpu")
-
-
-def test_a_text_that_needs_gigabytes_is_refused(classifier):
-    found = classifier("text").predict([{"text": "rain"}, {"text": "x" * (2**24 + 1)}])
-    assert [row["error"] for row in found] == [None, "text has more than 16,777,216 characters"]
-
-
 @pytest.mark.parametrize("change", ["large id", "no unknown token"])
 def test_the_ids_of_a_tokenizer_are_those_of_its_tokens(copy_bundle, change):
     folder = copy_bundle("text")

@@ -12,7 +12,6 @@ UNKNOWN = {"events": 99, "alerts": 99, "visits": [], "position": None}
 
 
 def odds(result, label):
-    """Log-odds of a label in the result of `Classifier.predict`."""
     return np.log(result["probabilities"][label]) - np.log(1 - result["probabilities"][label])
 
 

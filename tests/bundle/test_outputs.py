@@ -39,7 +39,6 @@ def small_parts(monkeypatch):
 
 
 def write(output, fails=False):
-    """Write ten rows, two at a time."""
     with open_output(output, SCHEMA) as writer:
         for start in range(0, 10, 2):
             writer.write_batch(pa.record_batch({"id": pa.array([start, start + 1])}))

@@ -67,7 +67,6 @@ def classifier(request, tmp_path_factory):
 
 
 def both(monkeypatch, classifier, rows):
-    """The predictions of rows without Arrow where possible, and through Arrow."""
     direct = classifier.predict(rows)
     with monkeypatch.context() as patch:
         patch.setattr(model, "PLAIN_ROWS", 0)

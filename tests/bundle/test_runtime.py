@@ -26,7 +26,6 @@ KINDS = ["events", "text", "position", "visits", "card"]
 
 
 def probabilities(results):
-    """(N, C) array of the probabilities of `Classifier.predict`."""
     return np.array([list(result["probabilities"].values()) for result in results])
 
 

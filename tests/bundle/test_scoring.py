@@ -14,7 +14,6 @@ from seqclf.evaluation.calibration import softmax
 
 
 def write_rows(path, rows):
-    """Write a JSON lines file and return it as a source."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return Source(str(path), "input")
 

@@ -11,7 +11,6 @@ from seqclf.data.encoding.token_table import describe_row
 
 @pytest.fixture
 def encoded(exported, classifier):
-    """A sequence of cards, its class and its encoded tokens."""
     loaded = classifier("card")
     sequence = max(exported("card").sequences, key=lambda entry: len(entry["shop"]))
     columns, _ = loaded.python_rows.to_columns([sequence])
@@ -20,7 +19,6 @@ def encoded(exported, classifier):
 
 
 def shown(classifier, fields, positions):
-    """A described row that shows the tokens at some positions."""
     row = describe_row(classifier.encoders, "one", fields, {})
     return row._replace(table=row.table._replace(positions=positions))
 

@@ -73,7 +73,6 @@ def error(classifier, **changes):
 
 
 def as_given(form, row):
-    """A row whose static values have another form."""
     length = len(row["shop"])
     static = {name: row.pop(name) for name in ("country", "age", "height")}
     if form == "field names":

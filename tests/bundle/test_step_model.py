@@ -26,7 +26,6 @@ FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention"}
 
 @pytest.fixture(scope="module")
 def forward(tmp_path_factory):
-    """Folder of a bundle, and the sequences that its encoders were fit on."""
     work = tmp_path_factory.mktemp("forward")
     sequences = sequences_of("card")
     rows = [{**entry, "label": f"k{row % 3}"} for row, entry in enumerate(sequences)]

@@ -20,7 +20,6 @@ KINDS = ["events", "text", "position", "visits", "card"]
 
 
 def table_of(kind, sequences):
-    """Arrow table with the columns that the bundle of a kind was trained on."""
     return pa.Table.from_pylist(sequences) if kind == "card" else pa.table({kind: sequences})
 
 
@@ -168,12 +167,6 @@ def test_a_row_of_a_pandas_frame_is_one_row(classifier):
     loaded = classifier("events")
     assert loaded.predict(frame.iloc[1]) == loaded.predict([[3]])[0]
     np.testing.assert_array_equal(loaded.predict_proba(frame.iloc[1]), loaded.predict_proba([[3]]))
-
-
-def test_a_list_of_lists_is_no_sequence_of_categories(classifier):
-    rows = [[[1, 2], [3]], next(pd.DataFrame({"a": [1], "b": [[2]]}).itertuples()), [1]]
-    *predictions, _ = classifier("events").predict(rows)
-    assert all(row["prediction"] is None and "events is not" in row["error"] for row in predictions)
 
 
 def test_a_sequence_may_be_a_frame_or_a_series(classifier):

@@ -152,7 +152,6 @@ def table_of(random, rows, factor=1.0):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    """A bundle with random weights that remembers the rows it was prepared on."""
     folder = tmp_path_factory.mktemp("memory")
     pq.write_table(table_of(np.random.default_rng(0), 400), folder / "train.parquet")
     fields = {"merchant": "category", "amount": "number", "codes": "set", "place": "number"}

@@ -55,7 +55,6 @@ def parse():
 
 
 def assert_tensors(listed, expected):
-    """Assert that a config lists all tensors of a session once, with their types and axes."""
     found = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in listed}
     axes = {entry.name: [size if isinstance(size, int) else -1 for size in entry.shape] for entry in expected}
     assert found == {entry.name: (ONNX_TYPES[entry.type], axes[entry.name]) for entry in expected}

@@ -17,7 +17,6 @@ REFUSED = [[], None, list(range(21))]  # more than data.max_length=20
 
 @pytest.fixture
 def file(exported, tmp_path):
-    """Source of 43 rows of the bundle "events", three of which are refused, and the rows."""
     sequences = exported("events").sequences
     rows = [*sequences[:9], *REFUSED, *sequences[9:]]
     pq.write_table(pa.table({"events": pa.array(rows, pa.list_(pa.int64()))}), tmp_path / "new.parquet")

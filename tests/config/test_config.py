@@ -41,7 +41,6 @@ def options_of(group):
 
 
 def built_in_options_of(group):
-    """Without the choices for classes of one's own."""
     return [option for option in options_of(group) if not option.startswith("own")]
 
 
@@ -116,8 +115,6 @@ def test_constructors_hold_no_defaults_of_their_own():
 
 @pytest.fixture
 def refused(empty_shell, tmp_path):
-    """`refused(command, *arguments)`: the only error line of a command that must fail."""
-
     def run(command, *arguments):
         done = empty_shell(command, *arguments, cwd=tmp_path)
         assert done.exit_code == 2, done.stderr

@@ -124,7 +124,6 @@ SAMPLE = {
 
 
 def with_value(values, key, value):
-    """A copy of the values with one dotted key changed."""
     changed = copy.deepcopy(values)
     *groups, name = key.split(".")
     group = changed

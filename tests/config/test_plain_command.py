@@ -81,16 +81,6 @@ def test_wrong_arguments_are_one_line_with_what_to_write(arguments, named, remed
     assert caught.value.where == named and remedy in str(caught.value.remedy)
 
 
-@pytest.mark.parametrize("text", ["threads=[1,", "data.generator={a: [}"])
-def test_a_value_that_cannot_be_read_is_refused(text):
-    key, _, value = text.partition("=")
-    if value.startswith("{"):
-        with pytest.raises(InputError, match=key):
-            read_value(key, value)
-    else:
-        assert read_value(key, value) == value  # the model of the command refuses it
-
-
 def test_a_choice_that_refers_to_other_keys_is_refused(tmp_path):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/mine.yaml").write_text("# mine\ndefaults: [files]\n\ntest: ${oc.env:FOLDER}/rows.csv\n")

@@ -8,7 +8,6 @@ from seqclf.config.setting_names import setting_names
 
 
 def names(*settings):
-    """The names of trainings with these overrides, each a text of overrides."""
     configs = (compose_config("train", ["data=toy", "logger=none", *overrides.split()]) for overrides in settings)
     return [set(name.split()) for name in setting_names([flat_keys(config.plain()) for config in configs])]
 

@@ -51,7 +51,6 @@ def check_gradients_of_tokens(encoder, lengths=(20, 3, 9)):
 
 
 def unused_weights(model, inputs):
-    """Return the names of the weights that the logits of a batch do not depend on."""
     (model(*inputs([5, 8, 2])) * torch.randn(3, 4)).sum().backward()
     unused = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
     return [name for name in unused if name != "pooling.score.bias"]  # softmax is the same for any bias
@@ -70,7 +69,6 @@ def exported(model, path: Path, fields) -> onnxruntime.InferenceSession:
 
 
 def eager(model, inputs):
-    """Return the logits of PyTorch for arrays, among them `lengths`."""
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     with torch.no_grad():
         return model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()

@@ -27,7 +27,6 @@ KINDS = ("lstm", "gru", "adaptive", "tree_lstm", "binary_tree_lstm", "transforme
 
 
 def network(kind):
-    """Return a network of `kind` and its fields, with the same weights at each call."""
     torch.manual_seed(0)
     shared = {name: value for name, value in PLAIN.items() if name not in NOT_RECURRENT}
     if kind == "adaptive":

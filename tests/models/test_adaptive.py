@@ -210,14 +210,6 @@ def test_an_encoder_that_needs_the_whole_sequence_is_refused(options, remedy):
         AdaptiveClassifier(FIELDS, 4, earliness=0.1, **arguments)
 
 
-@pytest.mark.parametrize("name", ["threshold", "read", "halted"])
-def test_a_field_with_a_name_of_the_exported_step_is_refused_before_training(name):
-    fields = [{"name": name, "kind": "category", "size": 5}]
-    with pytest.raises(InputError) as caught:
-        AdaptiveClassifier(fields, 4, earliness=0.1, **PLAIN)
-    assert caught.value.where == f"data.fields.{name}" and "column" in caught.value.remedy
-
-
 def test_losses_without_a_loss_of_each_row_are_named():
     logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
     loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)

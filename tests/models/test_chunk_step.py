@@ -71,16 +71,6 @@ def test_networks_that_need_the_whole_sequence_have_no_step(net, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_step_form_that_cannot_be_exported_is_refused_in_one_line(net, tmp_path, monkeypatch):
-    def broken(self, tokens, lengths, states):
-        raise RuntimeError("no such thing\nas this")
-
-    monkeypatch.setattr(RecurrentStep, "forward", broken)
-    with pytest.raises(InputError, match=r"model\.encoder: its step_form cannot be exported to ONNX") as error:
-        export_step(net(), FIELDS, tmp_path / "step.onnx")
-    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
-
-
 def test_a_step_form_that_fixes_the_number_of_tokens_is_refused(net, tmp_path, monkeypatch):
     """The exporter drops the free axis without an error."""
 

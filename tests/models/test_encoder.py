@@ -36,7 +36,6 @@ def path(kind):
 
 
 def classifier(kind, block=(), **arguments):
-    """Build a classifier with the encoder of a class, its arguments in the block or beside it."""
     encoder = {"_target_": path(kind), **dict(block)}
     return SequenceClassifier(FIELDS, 3, encoder=encoder, **{**COMMON, "dropout": 0.25, **arguments}).eval()
 

@@ -31,7 +31,6 @@ def start(seed, folder, *kinds):
 
 @pytest.fixture(scope="module")
 def lstm(tmp_path_factory):
-    """A folder with an exported network, and the digest of its file."""
     folder = tmp_path_factory.mktemp("lstm")
     return folder, digests("lstm", folder)
 

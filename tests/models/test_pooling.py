@@ -2,13 +2,10 @@
 
 import math
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.errors import RefusedValueError
-from seqclf.models.options import check_pooling
 from seqclf.models.pooling import Pooling, token_mask
 
 CASES = st.tuples(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 999))
@@ -68,17 +65,6 @@ def test_token_mask_is_true_inside_each_length(lengths, extra):
     time = max(lengths) + extra
     expected = [[token < length for token in range(time)] for length in lengths]
     assert token_mask(torch.tensor(lengths), time).tolist() == expected
-
-
-@pytest.mark.parametrize("kind", ["sum", "mean+sum", "mean+", ""])
-def test_an_unknown_pooling_is_refused(kind):
-    with pytest.raises(RefusedValueError, match="must be one of last, mean, max, attention"):
-        check_pooling(kind)
-
-
-def test_a_repeated_pooling_is_refused():
-    with pytest.raises(RefusedValueError, match="names one twice"):
-        check_pooling("max+max")
 
 
 def test_prefixes_of_a_chunk_continue_those_of_the_chunks_before():

@@ -23,7 +23,6 @@ def recurrent(cell="lstm", input_size=5, hidden_size=8, layers=1, bidirectional=
 
 
 def twin(stack: Recurrent, layers: int, bidirectional: bool) -> nn.RNNBase:
-    """Return PyTorch's module of all layers and directions, with the weights of `stack`."""
     oracle = ORACLES[stack.cell](5, 8, layers, batch_first=True, bidirectional=bidirectional)
     with torch.no_grad():
         for layer in range(layers):

@@ -163,8 +163,6 @@ def test_nodes_of_a_tree_have_the_static_fields_of_their_tree():
 
 
 class Blind(SequenceNetwork):
-    """A network that reads no static fields."""
-
     def __init__(self, fields, num_classes):
         super().__init__()
         self.output = torch.nn.Linear(1, num_classes)

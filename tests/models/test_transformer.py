@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models.checks import check_exactness, check_gradients_of_tokens, exported, max_error, unused_weights
 
-from seqclf.errors import InputError
 from seqclf.models import transformer
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.parity_grid import TOLERANCE, grid
@@ -135,9 +134,3 @@ def test_the_exported_model_equals_torch(tmp_path, pooling, layers):
     assert session.get_inputs()[0].shape == ["batch", "time"]
     cases = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
     assert max_error(model, session, FIELDS, [*cases, ([300, 1, 299], 300), ([900], 1000)]) <= TOLERANCE
-
-
-@pytest.mark.parametrize("heads", [3, 16])
-def test_heads_that_do_not_fit_are_refused(heads):
-    with pytest.raises(InputError, match=rf"model\.heads={heads}: model\.hidden_size=16 is not an even multiple of it"):
-        encoder(heads=heads)

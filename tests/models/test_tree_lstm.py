@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from models.checks import exported
 
 from seqclf.config.documentation import CONF
-from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.parity_grid import TOLERANCE, logit_error
@@ -202,11 +201,3 @@ def test_every_weight_gets_a_gradient():
         assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in network.parameters())
         moved = [name for name, weight in network.named_parameters() if not weight.grad.any()]
         assert moved == []
-
-
-def test_wrong_settings_are_named():
-    with pytest.raises(InputError, match=r"^model\.composition=ternary: must be child_sum or binary"):
-        TreeLSTM(3, composition="ternary", hidden_size=4)
-    model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
-    with pytest.raises(InputError, match=r"^model\.encoder\._target_=.*TreeLSTM: reads trees.*fields: tree\)"):
-        build_classifier(model, FIELDS[:1], 3)

@@ -15,8 +15,6 @@ SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "model.projection_
 
 
 class Counts(Head):
-    """A head of somebody else."""
-
     def __init__(self, front, fields, num_classes):
         super().__init__(front, fields, num_classes)
         self.linear = torch.nn.Linear(front.statistic_size, num_classes)

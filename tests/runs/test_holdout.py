@@ -237,14 +237,6 @@ def test_labels_share_the_risk_of_their_outlooks(outlook_of):
     assert "takes" not in other
 
 
-def test_the_outlook_of_a_provisional_decision_is_of_the_rows_that_are_left(outlook_of):
-    (left,) = outlook_of({**RECALL, "provisional": True, "holdout": 0.75}, reason="a search chooses")
-    assert left.startswith(
-        "set by 10 rows of yes (validation without the held-out rows, which back no statement, because"
-    )
-    assert "which back a recall" not in left
-
-
 @pytest.mark.parametrize(
     ("decision", "data", "advised"),
     [
@@ -261,14 +253,3 @@ def test_folds_are_advised_where_they_run_and_help(outlook_of, decision, data, a
     (text,) = outlook_of({**RECALL, **decision}, {**DATA, **data})
     assert text.endswith(f"; 200 instead of {20 if decision.get('holdout') else 40} with {advised}") or advised is None
     assert advised is not None or "fold" not in text
-
-
-def test_the_outlook_of_folds_says_nothing_that_is_sure(outlook_of):
-    data = {**DATA, "split": {"by": "fold", "fold": "all"}}
-    text = "set by 200 rows of yes (all rows, each scored by a model of another fold), which back a recall of at most "
-    assert outlook_of({"min_recall": 0.99, "confidence": 0.95}, data) == [f"{text}0.99 on average"]
-
-
-def test_a_group_of_several_splits_counts_once_in_folds(outlook_of):
-    (text,) = outlook_of({"max_alerts": 0.1}, group="who")
-    assert "groups (all of validation); 200 instead of" in text

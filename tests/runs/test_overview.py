@@ -24,7 +24,6 @@ def test_dropped_rows_are_counted_with_the_splits(options, tmp_path):
 
 
 def scored(labels, positive):
-    """Result with three splits and a baseline."""
     generator = np.random.default_rng(0)
     truth = np.arange(60) % len(labels)
     outputs = SplitOutputs(generator.normal(size=(60, len(labels))), truth, truth + 1, truth < 0)

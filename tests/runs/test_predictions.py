@@ -16,7 +16,6 @@ CLASSES = ["0", "1"]
 
 
 def random_rows(rows, classes=2, seed=0, with_groups=True):
-    """Outputs of random rows."""
     generator = np.random.default_rng(seed)
     labels, lengths = generator.integers(0, classes, rows), generator.integers(1, 9, rows)
     names = pa.array([None if row % 3 == 0 else f"g{row % 5}" for row in range(rows)], pa.string())
@@ -27,7 +26,6 @@ def random_rows(rows, classes=2, seed=0, with_groups=True):
 
 
 def strange_of(outputs):
-    """Measures of strange values that name their row."""
     numbers = np.arange(len(outputs.labels), dtype=np.float32)
     return {"unknown": numbers / 64, "far": 2 * numbers}
 

@@ -11,13 +11,11 @@ from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
 from seqclf.config.override_checks import HydraArguments
 from seqclf.errors import InputError
-from seqclf.runs.processes.lost_ranks import explained_loss
-from seqclf.runs.processes.ranks import join_ranks
+from seqclf.runs.processes.ranks import explained_loss, join_ranks
 
 
 @pytest.fixture
 def four_ranks(monkeypatch):
-    """Variables of rank 3 of torchrun on two machines of two devices."""
     for name, value in {"RANK": 3, "WORLD_SIZE": 4, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
         monkeypatch.setenv(name, str(value))
 

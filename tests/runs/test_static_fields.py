@@ -99,8 +99,6 @@ def test_the_order_blind_baseline_and_the_survey_read_static_fields(folder):
 
 
 class Counts(SequenceNetwork):
-    """Logistic regression on the counts of the first category field."""
-
     def __init__(self, fields, num_classes):
         super().__init__()
         self.field = next(field for field in fields if field["kind"] == "category")

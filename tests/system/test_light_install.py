@@ -21,7 +21,6 @@ ROWS = [{"shop": ["a", "b"], "amount": [1.0, 2.5]}, {"shop": ["c"], "amount": [0
 
 
 def release():
-    """The script that builds a release, as a module."""
     spec = importlib.util.spec_from_file_location("build_release", ROOT / "scripts/build_release.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -37,7 +36,6 @@ def wheel(tmp_path_factory):
 
 
 def required(names, extra=""):
-    """The names of installed distributions, and of all that they depend on."""
     found, waiting = set(), [Requirement(name) for name in names]
     while waiting:
         requirement = waiting.pop()

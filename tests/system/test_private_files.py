@@ -168,14 +168,6 @@ def test_a_folder_is_closed_before_it_is_opened_to_a_group(tmp_path, monkeypatch
     assert mode(tmp_path / "new" / "cache") == 0o775
 
 
-def test_no_special_bits_are_kept(tmp_path):
-    path = tmp_path / "report.html"
-    path.touch()
-    path.chmod(0o6775)
-    write_output(path, "")
-    assert path.stat().st_mode & 0o7777 == 0o775
-
-
 def test_file_systems_without_modes_take_files(tmp_path, monkeypatch):
     def refuse(*arguments, **options):
         raise PermissionError

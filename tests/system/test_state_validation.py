@@ -6,12 +6,7 @@ import os
 import pytest
 import yaml
 
-import seqclf
-from seqclf.data.storage.dataset import DamagedError, open_dataset
 from seqclf.errors import InputError
-from seqclf.export import _read_mapping
-from seqclf.report import run_report
-from seqclf.runs.finished_steps import FinishedSteps
 from seqclf.system import state_validation
 from seqclf.system.state_validation import read_json, read_yaml
 
@@ -76,18 +71,3 @@ def test_large_files_and_pipes_are_not_read(file, monkeypatch, read, bound):
     os.mkfifo(file)
     with pytest.raises(InputError, match="file: is not a file of at most"):
         read(file)
-
-
-@pytest.mark.parametrize("text", DEEP)
-def test_the_files_of_a_run_are_read_so(tmp_path, monkeypatch, text):
-    monkeypatch.setattr(run_report, "read_contenders", lambda folder: [])
-    for name in ("config.yaml", "metrics.json", "steps.json", "dataset.json"):
-        (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=r"metrics\.json: is not readable JSON"):
-        seqclf.Run(tmp_path).metrics  # noqa: B018
-    with pytest.raises(InputError, match=r"is not as this version writes a run \(.*config\.yaml: is not readable YAML"):
-        run_report.read_run(tmp_path)
-    with pytest.raises(DamagedError):
-        open_dataset(tmp_path, None, reused=True)
-    assert not FinishedSteps(tmp_path).steps
-    assert _read_mapping(tmp_path / "metrics.json", read_json) == {}

@@ -84,8 +84,6 @@ QUIET = pytest.mark.filterwarnings(
 
 
 class StopAfter(pl.Callback):
-    """Ends a training after an epoch."""
-
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
 
@@ -131,19 +129,16 @@ def task() -> Callable[..., SequenceTask]:
 
 @pytest.fixture(scope="session")
 def splits() -> dict[str, Split]:
-    """A training and a validation split, sorted by class, as files often are."""
     return {name: make_split(rows, seed) for seed, (name, rows) in enumerate((("train", 60), ("validation", 31)))}
 
 
 @pytest.fixture(scope="session")
 def random_split() -> Callable[[int, int], Split]:
-    """`random_split(rows, seed)` returns a split of random sequences."""
     return make_split
 
 
 @pytest.fixture
 def data_module() -> Callable[..., SequenceDataModule]:
-    """`data_module(splits, max_tokens=…)` returns a DataModule."""
     return make_batches
 
 

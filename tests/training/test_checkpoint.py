@@ -19,7 +19,6 @@ pytestmark = QUIET
 
 @pytest.fixture
 def state(task, fit, tmp_path):
-    """Content of the checkpoint of a short training."""
     path = tmp_path / "good.ckpt"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -104,19 +103,6 @@ def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other
         check_resumable(config, task(), batches)
     assert not (foreign / "imported").exists()
     check_resumable(config, task(model={"_target_": "foreign.Net", "residual_layers": 0}), batches)
-
-
-def test_a_checkpoint_of_a_version_with_fewer_settings_is_refused(task, saved, batches):
-    path = saved(lambda state: state["hyper_parameters"]["loss"].pop("label_smoothing"))
-    with pytest.raises(InputError, match="was trained with another loss"):
-        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 5}}, task(), batches)
-    with pytest.raises(InputError, match=r"frozen: missing; it is damaged or of another version; train again"):
-        load_task(saved(lambda state: state["hyper_parameters"].pop("frozen")))
-    with pytest.raises(InputError, match=r"cannot be built \(KeyError: 'members'\); it is damaged"):
-        load_task(saved(lambda state: state["hyper_parameters"]["model"].pop("members")))
-    with pytest.raises(InputError, match=r"recent_monitor_values: missing; it is damaged or of another version"):
-        path = saved(lambda state: state.pop("recent_monitor_values"))
-        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 5}}, task(), batches)
 
 
 def test_a_truncated_checkpoint_is_refused(saved):

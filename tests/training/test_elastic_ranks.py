@@ -47,7 +47,6 @@ def train_on_rank(rank, folder, fit, task, world_size, jobs):
 
 
 def check_equal(found, expected, first=0):
-    """Assert that a training equals the steps of another from the step `first` on."""
     assert found["rows"] == expected["rows"][first:]
     np.testing.assert_allclose(found["losses"], expected["losses"][first:], atol=1e-4)
     for name, weight in expected["weights"].items():

@@ -35,7 +35,6 @@ def softmax(logits):
 
 
 def feed(target, labels, logits, sizes):
-    """Update `target` with batches of `sizes` rows."""
     for rows in torch.arange(len(labels)).split(sizes):
         target.update(logits[rows], labels[rows], functional.cross_entropy(logits[rows], labels[rows]))
     return target

@@ -82,7 +82,6 @@ def test_a_structure_change_beyond_the_automatic_length_is_refused(batches):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Automatic lengths of 6 epochs with 3 validations."""
     monkeypatch.setattr(length, "VALIDATIONS", 3)
     monkeypatch.setattr(length, "MIN_STEPS", 0)
     monkeypatch.setattr(length, "MIN_EPOCHS", 6)

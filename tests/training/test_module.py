@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -17,7 +16,6 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.runs.score import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.module import MONITORED
-from seqclf.training.options import require_checkpoint_file
 
 from .conftest import QUIET, SILENT
 
@@ -53,11 +51,6 @@ def test_weight_decay_reaches_the_matrices_and_is_refused_where_the_optimizer_ha
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
     with pytest.raises(InputError, match=r"^optimizer\.weight_decay: no such argument of Rprop; remove it$"):
         task(optimizer={"_target_": "torch.optim.Rprop", "weight_decay": 0.2}).make_optimizer(10)
-
-
-def test_an_unknown_monitor_is_refused_by_name(task):
-    with pytest.raises(InputError, match=r"monitor=mcc: must be one of loss, accuracy, .*, average_precision, auroc"):
-        task(monitor="mcc")
 
 
 def monitored(module, monkeypatch, right, of, loss):
@@ -198,12 +191,3 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, mess
         torch.save(content, path)
     with pytest.raises(InputError, match=rf"checkpoint=.*some\.ckpt: .*{message}"):
         read_checkpoint(path)
-
-
-def test_a_fifo_as_checkpoint_is_refused_and_not_waited_for(tmp_path):
-    path = tmp_path / "some.ckpt"
-    os.mkfifo(path)
-    for read in (read_checkpoint, require_checkpoint_file):
-        with pytest.raises(InputError) as caught:
-            read(str(path))
-        assert caught.value.where == f"checkpoint={path}"

@@ -16,8 +16,6 @@ HERE = __name__
 
 
 class Tokenwise(SequenceEncoder):
-    """An encoder that reads each token alone."""
-
     def __init__(self, input_size, *, hidden_size):
         super().__init__()
         self.size = hidden_size
@@ -46,8 +44,6 @@ class PlainBackward(Tokenwise):
 
 
 class Packed(PlainBackward):
-    """Reads the tokens alone."""
-
     def forward(self, tokens, lengths, host_lengths):
         return self.read_packed(tokens, host_lengths), lengths, host_lengths
 
@@ -57,8 +53,6 @@ class Packed(PlainBackward):
 
 
 class PackedTooLong(Packed):
-    """Packs padding too."""
-
     def forward(self, tokens, lengths, host_lengths):
         return self.read_packed(tokens, np.full(len(tokens), tokens.shape[1])), lengths, host_lengths
 
@@ -76,8 +70,6 @@ class OwnRecurrent(Tokenwise):
 
 
 class FinalState(Tokenwise):
-    """Takes the state after the padding."""
-
     def __init__(self, input_size, *, hidden_size):
         super().__init__(input_size, hidden_size=hidden_size)
         self.gru = nn.GRU(input_size, hidden_size, batch_first=True)

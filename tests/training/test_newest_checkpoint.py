@@ -11,7 +11,6 @@ from seqclf.training.resume import newest_checkpoint
 
 @pytest.fixture
 def trained(fit, task, tmp_path):
-    """A folder with `best.ckpt` and `last.ckpt` of the same step."""
     folder = tmp_path / "checkpoints"
     fit(task(), callbacks=checkpoints(folder), max_epochs=1)
     return folder

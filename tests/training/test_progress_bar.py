@@ -11,8 +11,6 @@ pytestmark = QUIET
 
 @pytest.fixture
 def trained(task, fit):
-    """`trained(max_epochs=3)` returns the stage of a training after its end."""
-
     def train(**settings):
         bar, batching = TrainingProgress(), {"max_tokens": 40, "max_sequences": 4, "pool_batches": 2}
         with bar.shown():

@@ -44,8 +44,6 @@ class Watch(pl.Callback):
 
 
 class SaveWatched(SaveAt):
-    """Keeps a copy of `watch` with each checkpoint too."""
-
     def __init__(self, folder, moments):
         super().__init__(folder, moments)
         self.watch = Watch()

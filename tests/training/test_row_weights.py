@@ -55,8 +55,6 @@ def test_the_mean_weight_of_the_first_epochs_batches_is_one(long_tailed):
 
 
 class StepGradients(pl.Callback):
-    """Keeps the gradient of each optimizer step."""
-
     def __init__(self):
         self.steps = []
 

@@ -29,8 +29,6 @@ def handlers():
 
 
 class SignalAt(pl.Callback):
-    """Sends this process signals in a batch of an epoch or of its validation."""
-
     def __init__(self, epoch, step, validating=False, signals=(signal.SIGTERM,)):
         self.when, self.validating, self.signals = (epoch, step), validating, signals
 

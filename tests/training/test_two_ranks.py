@@ -17,8 +17,6 @@ SCORES = ("epoch", "step", "train/loss", "train/recall", "train/accuracy", "vali
 
 
 class SignalAt(pl.Callback):
-    """Sends this process SIGTERM after a step."""
-
     def __init__(self, step):
         self.step = step
 

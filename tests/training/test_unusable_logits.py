@@ -12,8 +12,6 @@ HERE = __name__
 
 
 class WideOutput(SequenceNetwork):
-    """Returns a logit too many for single sequences."""
-
     def __init__(self, fields, num_classes):
         super().__init__()
         self.linear = nn.Linear(2, num_classes + 1)

@@ -5,7 +5,6 @@ import math
 import lightning.pytorch as pl
 import pytest
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import nn
 
 from seqclf.errors import InputError
@@ -186,11 +185,6 @@ def test_a_plain_trainer_refuses_a_checkpoint_without_trained_weights(task, fit,
     fit(task(), callbacks=checkpoints(tmp_path))
     with pytest.raises(InputError, match="has no trained_weights to go on with; train anew"):
         fit(task(**AVERAGED), tmp_path / "last.ckpt", max_epochs=3)
-
-
-def test_a_second_average_is_refused(task, fit):
-    with pytest.raises(InputError, match="EMAWeightAveraging averages weights that are averaged already"):
-        fit(task(**AVERAGED), callbacks=[EMAWeightAveraging()])
 
 
 @pytest.mark.parametrize(

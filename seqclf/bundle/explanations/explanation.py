@@ -32,11 +32,10 @@ UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports mas
 class Explanation(SequencePrediction):
     """Prediction of one sequence, with the contribution of each token.
 
-    `tokens`: text of each token of the truncated sequence. `contributions`: contribution of each token, None for a
-    token that the model did not read. `contributions_by_field`: dict field name → list of the field's contribution in
-    each token, empty if the sequence has a single field. `contributions_of_static`: dict static field → contribution.
-    `parents`: for a tree, the index of each node's parent in `tokens`, or -1 for the root. The nodes of a tree are in
-    postorder: children come before their parent. If the sequence was rejected, `error` is set and all other keys are
+    `tokens`: text of each token of the truncated sequence. `contributions`: of each token, None for a token that the
+    model did not read. `contributions_by_field`: dict field name → list of its contributions, empty for a single field.
+    `contributions_of_static`: dict static field → contribution. `parents`: for a tree, the index of each node's parent
+    in `tokens`, -1 for the root; children come before their parent. For a rejected sequence, all keys but `error` are
     None.
     """
 
@@ -93,10 +92,7 @@ def explain_rows(
 
 
 def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
-    """Explain rows of canonical columns.
-
-    Yield the explanations in contiguous blocks of about `WINDOW_TOKENS` tokens.
-    """
+    """Explain rows of canonical columns, in contiguous blocks of about `WINDOW_TOKENS` tokens."""
     predictions = classifier.predict_columns(columns)
     truncation = classifier.schema.truncation
     part = np.cumsum(predictions.kept) // WINDOW_TOKENS
@@ -122,7 +118,6 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
 
 
 def _score(classifier: BundleModel, predicted: np.ndarray) -> Score:
-    """Return the function that scores copies of N rows. `predicted`: (N,) index of each row's predicted class."""
     return lambda copies, rows: log_odds(classifier.decision.scaled(classifier.logits(copies)), predicted[rows])
 
 
@@ -162,10 +157,9 @@ def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
 def explanations_schema(classifier: BundleModel, ids: pa.DataType | None, *, by_field: bool) -> pa.Schema:
     """Return the schema of an explanation table.
 
-    The columns are `id`, `prediction`, `probability`, `position`, `token`, `contribution` and `error`. If the rows are
-    trees, there is a column `parent` after `position`. There is a column `contribution_<field>` for each static field,
-    with the same value in all tokens of a row, and with `by_field` for each field of `apart_fields`. The contribution
-    of a token that the model did not read is null.
+    The columns are `id`, `prediction`, `probability`, `position`, for trees `parent`, `token`, `contribution` (null for
+    a token that the model did not read) and `error`, and `contribution_<field>` for each static field, with the same
+    value in all tokens of a row, and with `by_field` for each field of `apart_fields`.
     """
     columns = [("id", ids or pa.int64()), ("prediction", classifier.labels.type), ("probability", pa.float64())]
     columns += [("position", pa.int64())]
@@ -179,9 +173,9 @@ def explanations_schema(classifier: BundleModel, ids: pa.DataType | None, *, by_
 def explanations_table(
     rows: ExplainedRows, classifier: BundleModel, ids: pa.Array, *, by_field: bool
 ) -> pa.RecordBatch:
-    """Return an explanation table with a row for each token and a row for each rejected row.
+    """Return an explanation table: a row for each token, and a row with id and error for each rejected row.
 
-    A rejected row has only an id and an error. `ids`: ids of the rows, or of these rows and more.
+    `ids`: ids of the rows, or of these rows and more.
     """
     predictions, by_name = rows.predictions, rows.contributions.by_field
     kept = predictions.kept[predictions.kept > 0]

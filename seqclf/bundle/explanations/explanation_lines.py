@@ -27,9 +27,8 @@ def show_token_bars(
     """Print a line for each static field, and for each token in the order of the tokens.
 
     For a long sequence, only the `MAX_TOKENS` tokens with the largest absolute contributions are printed.
-    `contributions`: contribution of each token to the prediction `label`. A token that the model did not read has the
-    contribution None. `by_field`: dict field name → contributions of the field. `static`: dict static field → its
-    contribution.
+    `contributions`: of each token to the prediction `label`, None if the model did not read it. `by_field`: dict field
+    → contributions. `static`: dict static field → its contribution.
     """
     read = [value for value in contributions if value is not None]
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
@@ -55,10 +54,7 @@ def token_line(
     by_field: Mapping[str, Sequence[float | None]],
     largest: float,
 ) -> Text:
-    """Return the terminal line of the token at `position`.
-
-    `largest`: largest absolute contribution of all tokens; its bar has the full length.
-    """
+    """Return the line of the token at `position`. The bar of the `largest` contribution has the full length."""
     line = _line(str(position + 1), contributions[position], token, largest)
     if by_field:
         parts = ", ".join(f"{name} {values[position]:+.3f}" for name, values in by_field.items())
@@ -73,7 +69,7 @@ def _line(place: str, value: float, text: str, largest: float) -> Text:
 
 
 def bar(value: float, largest: float) -> str:
-    """Return a bar as text. The bar is left of the axis if `value` is negative, and else right of the axis.
+    """Return a bar as text, left of the axis if `value` is negative, and else right of it.
 
     >>> bar(1.0, 1.0), bar(-0.5, 1.0)
     ('            │████████████', '      ██████│            ')

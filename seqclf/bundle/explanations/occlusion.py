@@ -1,9 +1,8 @@
 """Occlusion: the contribution of a token is the change of the prediction if the token holds no information.
 
-A neutral value (see `FieldEncoder.neutral`), such as the unknown value of a vocabulary, replaces the value of the
-token. The change is measured in log-odds of the predicted class, log(p / (1 - p)), where p is the predicted
-probability. For two classes, the log-odds are the difference of the two logits. Log-odds are better than probabilities
-here, because a probability near 1 hardly changes if one token changes.
+A neutral value (see `FieldEncoder.neutral`), such as the unknown value of a vocabulary, replaces that of the token. The
+change is in log-odds of the predicted class, log(p / (1 - p)), because a probability near 1 hardly changes by one
+token.
 """
 
 from __future__ import annotations
@@ -28,11 +27,9 @@ Score = Callable[[Ragged, np.ndarray], np.ndarray]
 class Contributions(NamedTuple):
     """Contributions of S tokens to the predicted class, in log-odds. A positive contribution supports the prediction.
 
-    The tokens of consecutive rows are concatenated. A token that the model did not read has the contribution NaN.
-
-    `tokens`: (S,) contribution of each token with all of its fields. `by_field`: dict field name → (S,) contribution of
-    the field in each token. The contributions of the fields need not add up to the contribution of the token. `static`:
-    dict static field → (N,) its contribution to the prediction of each row.
+    The tokens of consecutive rows are concatenated. `tokens`: (S,) contribution of each token with all of its fields,
+    NaN if the model did not read it. `by_field`: dict field name → (S,) contribution of the field; they need not add up
+    to that of the token. `static`: dict static field → (N,) its contribution to the prediction of each row.
     """
 
     tokens: np.ndarray
@@ -41,9 +38,7 @@ class Contributions(NamedTuple):
 
 
 def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the log-odds (N,) of one class per row.
-
-    `scaled`: (N, C) logits divided by the temperature. `classes`: (N,) class index of each row.
+    """Return the log-odds (N,) of one class per row. `scaled`: (N, C) logits divided by the temperature.
 
     >>> log_odds(np.array([[1.0, 3.0], [2.0, 2.0]]), np.array([1, 0])).tolist()
     [2.0, 0.0]
@@ -83,11 +78,9 @@ def occlude(
     """Return the contributions of the tokens of N encoded sequences.
 
     Each token is occluded in a copy of its sequence. With `by_field`, each field of a token is also occluded alone.
-    Each static field is occluded alone.
-
-    `score`: see `Score`. `tokens`: (M,) ascending indices of the tokens to occlude, None for all tokens. `tokens_read`:
-    (N,) number of tokens after which the model stopped, None if the model reads all tokens. A token that the model did
-    not read has the contribution NaN.
+    Each static field is occluded alone. `score`: see `Score`. `tokens`: (M,) ascending indices of the tokens to
+    occlude, None for all. `tokens_read`: (N,) number of tokens after which the model stopped, None if it reads all;
+    those after it have the contribution NaN.
     """
     lengths, starts = sequences.lengths, sequences.offsets[:-1]
     chosen = np.arange(int(lengths.sum())) if tokens is None else tokens

@@ -27,8 +27,8 @@ Key = tuple[tuple[bool, Any, str], ...]
 class EventOrder:
     """Sorts the events of a sequence in memory as `read_events` sorts the events of a file.
 
-    A sequence is a dict column or field → list with a value of each event. It may hold columns of `data.order_by` that
-    are not fields. Events with equal values keep the order in which they are given, and missing values come last.
+    A sequence is a dict column or field → list with a value of each event, also of `data.order_by`. Events with equal
+    values keep the order in which they are given, and missing values come last.
     """
 
     def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder]):
@@ -85,7 +85,6 @@ class EventOrder:
         return list(zip(*columns, strict=True)) if columns else None
 
     def _key(self, name: str, encoder: TimeEncoder, value: Any) -> tuple[bool, Any, str]:
-        """Return the sort key of one value: True if the value is missing, a number, and a text."""
         try:
             is_text = self.as_text and isinstance(value, str)
             key = math.inf if is_text else self._number(encoder, value)
@@ -123,7 +122,6 @@ class EventOrder:
 
 
 def _listed(value: Any) -> list[Any] | None:
-    """Return the values of a list, an array or a column, or None for anything else."""
     if isinstance(value, (pa.Array, pa.ChunkedArray)):
         return value.to_pylist()
     if hasattr(value, "to_numpy"):

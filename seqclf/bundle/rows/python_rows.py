@@ -20,8 +20,7 @@ from seqclf.errors import InputError
 def require_unchanged_fields(query: str | None, schema: Schema, where: str, remedy: str) -> None:
     """Raise InputError if the SQL text `query` (the key `data.query`) changes a column of a field.
 
-    The query is not applied to Python rows. If a query changed a field, it would be unclear if a row holds the value
-    before or after the query.
+    It is not applied to Python rows, so it would be unclear if a row holds the value before or after the query.
     """
     if query is not None and not passes_through(query, [column for _, column in schema.columns]):
         problem = "its data.query changes the fields, and is applied to tables and files only"
@@ -31,10 +30,9 @@ def require_unchanged_fields(query: str | None, schema: Schema, where: str, reme
 class PythonRows:
     """Converts Python rows to canonical Arrow columns, as the training of a model converted the rows of files.
 
-    If there is one field, a sequence is a text or a list of tokens. If there are several fields, a sequence is a dict
-    field name → list. If a tree is stored in several lists (words and parents), a sequence is a dict column name →
-    list. A static field is one value, or its value in each event. A sequence may use the names of columns in the
-    training file in place of field names. Other keys are ignored, as other columns of a file are.
+    A sequence is a text or a list of tokens, of several fields a dict field name → list, and of a tree in several lists
+    (words and parents) a dict column name → list. A static field is one value, or its value in each event. The names of
+    columns in the training file may stand for field names. Other keys are ignored, as other columns of a file are.
 
     `field_of_column`: dict column name in the training file → field name. `order`: sorts the events of a sequence like
     those of a file; None without `data.order_by`.
@@ -47,10 +45,7 @@ class PythonRows:
         self._known = f"the fields of the model are {', '.join(map(_name_with_columns, encoders.values()))}"
 
     def to_columns(self, sequences: Sequence[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
-        """Return canonical columns with one row per sequence, and a list with the error of each sequence or None.
-
-        A sequence with a wrong value gets null values in the columns, and an error.
-        """
+        """Return canonical columns with one row per sequence, and the error of each or None."""
         errors: list[str | None] = [None] * len(sequences)
         columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in self.encoders}
         for row, sequence in enumerate(sequences):
@@ -113,7 +108,6 @@ class PythonRows:
         return expanded
 
     def _fields_of(self, sequence: Any) -> Mapping[Any, Any]:
-        """Return the value of each field of a sequence. Raises ValueError for a missing field."""
         row: Mapping[Any, Any] = self.as_dict(sequence)
         if self.order is not None:
             row = self.order.sort(row)

@@ -27,7 +27,7 @@ class RowMemory:
     """Predicts the memory that the model `content` needs for one row on a CPU.
 
     The memory for n tokens is a + b n + c n² bytes, fit to three rows of zeros when the first row of more than
-    `LONG_ROW` tokens comes. `folder`: folder of the model. `specs`: encoded form of each field.
+    `LONG_ROW` tokens comes.
     """
 
     def __init__(self, content: bytes, folder: Path, specs: Sequence[FieldSpec]):

@@ -1,8 +1,7 @@
-"""Batched inference: compute the logits of encoded sequences with the model of a bundle.
+"""Batched inference: compute the logits of encoded sequences with the model of a bundle, whole or in chunks.
 
-The model reads whole sequences, or it reads chunks of tokens and may stop early. On a CPU, several batches are computed
-at the same time, with one thread per batch. ONNX Runtime cannot use many cores well for one batch, because a recurrent
-layer computes one token after the other.
+On a CPU, several batches are computed at the same time, with one thread each: ONNX Runtime cannot use many cores well
+for one batch, because a recurrent layer computes one token after the other.
 """
 
 from __future__ import annotations
@@ -34,11 +33,9 @@ CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch afte
 
 
 class BatchLimits(NamedTuple):
-    """Limits on the batches that the model computes.
+    """Maximum number of tokens in a batch, with padding, and number of batches at the same time (`workers`).
 
-    `max_tokens`: maximum number of tokens in a batch, including padding. `workers`: number of batches that are computed
-    at the same time. The number of threads has no influence on the batches, so that all digits of the logits are
-    reproducible.
+    The number of threads has no influence on the batches, so that all digits of the logits are reproducible.
     """
 
     max_tokens: int
@@ -46,11 +43,7 @@ class BatchLimits(NamedTuple):
 
     @classmethod
     def of(cls, session: Any, threads: int, *, by_chunks: bool) -> BatchLimits:
-        """Return the limits for a session on a GPU, or on a CPU with `threads` threads.
-
-        `by_chunks`: True if the model computes one chunk of each sequence at a time. With chunks, larger batches fit
-        into memory.
-        """
+        """Return the limits for a session on a GPU, or on a CPU with `threads` threads. Chunks need less memory."""
         if runs_on_gpu(session):
             return cls(MAX_TOKENS_ON_GPU, 1)
         return cls(MAX_TOKENS * (4 if by_chunks else 1), min(threads, MAX_WORKERS))
@@ -71,9 +64,8 @@ class BatchReader(Protocol):
 class WholeSequences:
     """Reads all tokens of a batch in one run of `model.onnx`.
 
-    A row of more than `long_row` tokens, which is a batch of its own, is read by chunks if the model can, so that its
-    memory does not grow with its length. `inputs`: names of the fields, which are inputs of the model. `open_step`:
-    opens the model that reads chunks, None if there is none.
+    A row of more than `long_row` tokens, which is a batch of its own, is read by chunks if the model can (`open_step`),
+    so that its memory does not grow with its length. `inputs`: names of the fields, which are inputs of the model.
     """
 
     file = MODEL
@@ -113,10 +105,7 @@ class UntilHalted:
 
 
 def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
-    """Group sequences of similar length into batches. Return the row indices of each batch.
-
-    `max_tokens`: maximum number of tokens in a batch, including padding.
-    """
+    """Return the row indices of batches of similar length, of at most `max_tokens` tokens with padding."""
     if len(lengths) == 1:
         return [np.zeros(1, np.int64)]
     # ONNX Runtime also computes padding, so batches with little padding are several times faster.
@@ -125,10 +114,7 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
 
 
 def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
-    """Run the model on N encoded sequences, in batches of similar length.
-
-    Return the results in the order of the sequences.
-    """
+    """Return the results of N encoded sequences, in their order, from batches of similar length."""
     logits, tokens = np.empty((len(sequences), classes), np.float32), np.empty(len(sequences), np.int64)
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
@@ -145,7 +131,7 @@ def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: B
 
 
 def _in_threads(function: Callable[[np.ndarray], int], batches: Sequence[np.ndarray], workers: int) -> Iterator[int]:
-    """Call `function` for each batch in threads, and yield the results in the order of the batches."""
+    """Yield the results in the order of the batches."""
     workers = min(workers, len(batches))
     if workers <= 1:
         yield from map(function, batches)

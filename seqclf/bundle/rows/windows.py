@@ -1,8 +1,4 @@
-"""A window is a contiguous block of rows that are predicted or explained together.
-
-A window holds canonical columns: Arrow columns of fixed types, one column per field. The rows come from files or from a
-table in memory.
-"""
+"""A window is a contiguous block of rows, from files or a table, in canonical columns, that are predicted together."""
 
 from __future__ import annotations
 
@@ -53,10 +49,7 @@ RunWindows = Callable[[Iterable[Window], PredictWindows], Iterator[Result]]
 
 
 def run_windows(windows: Iterable[Window], predict: PredictWindows) -> Iterator[Result]:
-    """Yield the results of all windows. `Journal.results` is another such function, which keeps the results.
-
-    `predict`: function that returns the results of each window, in the order of the windows.
-    """
+    """Yield the results of all windows, as `predict` does, in their order. `Journal.results` also keeps them."""
     return chain.from_iterable(predict(iter(windows)))
 
 
@@ -72,26 +65,15 @@ def source_windows(
     unit: str,
     window_rows: int,
 ) -> Iterator[Window]:
-    """Read files or a table, and yield one window after the other.
+    """Read files or a table, and yield one window after the other. Raises InputError if the source lacks a column.
 
-    Args:
-        schema: the schema of a bundle.
-        source: files or a table (see `table_source`).
-        label: name of the label column, which becomes the canonical column `label`.
-        table: label table to join with the rows by id. If there is a label table, `label` is None.
-        group: name of the group column, which becomes the canonical columns GROUP and GROUP_NAME of `schema.casts`.
-        time: name of a column of times, which becomes the canonical column TIME of `schema.casts`; the first one of a
-            sequence of events.
-        title: title of the progress bar.
-        unit: unit of the progress bar. The bar advances by the rows of a window when the caller requests the next
-            window.
-        window_rows: number of rows of a window. The windows of an event table may have more or fewer rows.
-
-    Raises:
-        InputError: the source lacks a column, or cannot be read.
+    `label`: name of the label column, which becomes the canonical column `label`. `table`: label table to join with the
+    rows by id, in place of `label`. `group`: column that becomes GROUP and GROUP_NAME of `schema.casts`. `time`: column
+    that becomes TIME, the first one of a sequence of events. `title`, `unit`: of the progress bar, which advances by
+    the rows of a window when the caller requests the next one. `window_rows`: number of rows of a window, or about so
+    many of an event table.
     """
-    # The query of the bundle may name the label column. In a file without labels, a null column replaces the label
-    # column.
+    # The query of the bundle may name the label column, which is null in a file without labels.
     source = _with_columns(schema, source) if label is None and table is None else source
     null_columns = (schema.label,) if label is None and schema.label is not None else ()
     with SourceReader(source, null_columns=null_columns) as reader:
@@ -141,10 +123,7 @@ def id_type(schema: Schema, source: Source) -> pa.DataType | None:
 
 
 def _with_columns(schema: Schema, source: Source) -> Source:
-    """Return a source without rows, whose columns have no types, as a table in which the fields are null.
-
-    Files of JSON lines without a row have no columns, and a data frame without rows may have any types.
-    """
+    """Return a source without rows, which may have no columns or columns of any type, as a table of null fields."""
     names = [column for _, column in required_columns(schema)]
     if source.table is not None:
         table = source.table
@@ -180,9 +159,7 @@ def table_source(schema: Schema, query: str | None, data: Any) -> Source:
 
 
 def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
-    """Return a schema for a table whose columns are named like the fields.
-
-    A field reads the column with its own name if its training column is missing.
+    """Return a schema for a table in which a field reads the column of its name if its training column is missing.
 
     >>> from seqclf.data.schema.schema import Field
     >>> schema = Schema((Field("words", "text", ("column1",)),))

@@ -32,13 +32,10 @@ class DecayGRU(RecurrentCell):
         h' = GRU([e, x*, m], decay_h h)
 
     `field`: name of a numeric field with the options `missing` and `since`, and without `scale: sequence` or `scale:
-    none`. `field_specs`: specs of the fields of the data. `inputs`: (B, `input_size`). The states are `hidden` (B,
-    `hidden_size`) and `last` (B, W), the last known values. The output is the hidden state.
+    none`. The states are `hidden` (B, `hidden_size`), which is the output, and `last` (B, W), the last known values.
 
-    The paper has no embedded token. Here, it holds the other fields of the data. d is encoded as a standardized
-    logarithm, of which the decays are learned functions as well.
-
-    Reference: Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing Values".
+    Reference: Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing Values". The paper
+    has no embedded token; here, it holds the other fields. d is encoded as a standardized logarithm.
 
     >>> specs = [{"name": "vitals", "kind": "number", "width": 6, "scaled": [True, True, False, False, True, True]}]
     >>> cell = DecayGRU(5, 8, field="vitals", field_specs=specs)

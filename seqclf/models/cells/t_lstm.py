@@ -24,13 +24,11 @@ class TimeLSTM(RecurrentCell):
         c* = c - s + g s                       the long-term memory c - s stays
         h', c' = LSTM(inputs, (h, c*))
 
-    `gap`: name of a time field, or of a numeric field whose first channel is the gap. `inputs`: (B, `input_size`).
-    Both states and the output are (B, `hidden_size`).
+    `gap`: name of a time field, or of a numeric field whose first channel is the gap. Both states and the output are
+    (B, `hidden_size`).
 
-    seqclf encodes a gap as a standardized logarithm. The fixed function 1 / log(e + gap) of the paper is therefore
-    replaced by a function of z that decreases as well, and whose rate and offset are learned.
-
-    Reference: Baytas et al. 2017, "Patient Subtyping via Time-Aware LSTM Networks".
+    Reference: Baytas et al. 2017, "Patient Subtyping via Time-Aware LSTM Networks". seqclf encodes a gap as a
+    standardized logarithm, so a learned decreasing function of z replaces the 1 / log(e + gap) of the paper.
 
     >>> cell = TimeLSTM(5, 8, gap="seconds")
     >>> state = {"hidden": torch.zeros(2, 8), "memory": torch.ones(2, 8)}

@@ -30,9 +30,8 @@ Linear = Callable[[Tensor, int], Tensor]  # scaled windows (B, N, K') and their 
 class Reading(NamedTuple):
     """Outputs of the front end for a batch of B sequences, scaled by the training rows.
 
-    `lengths`: (B,) number of windows of each sequence. `windows`: (B, N, K) outputs in windows, or if the caller gave a
-    linear function of them, its values (B, N, P). `means`: (B, M) means of the kernels over all tokens.
-    `statistics`: (B, S) statistics and counts. `is_projected`: True if `windows` are values of a linear function.
+    `lengths`: (B,) number of windows. `windows`: (B, N, K), or (B, N, P) values of a linear function (`is_projected`).
+    `means`: (B, M) means of the kernels over all tokens. `statistics`: (B, S) statistics and counts.
     """
 
     lengths: Tensor
@@ -66,13 +65,9 @@ def statistic_size(fields: Sequence[FieldSpec]) -> int:
 class FrontEnd(nn.Module):
     """Reads sequences by random kernels and statistics, which training does not change.
 
-    Args:
-        fields: Specs of the model's inputs.
-        window: Number of tokens of a window, over which kernels and numbers are averaged.
-        dilations: Dilations of the kernels over all number fields; an empty list for no kernels.
-        biases: Number of biases of each kernel.
-        seed: Seed of the kernels.
-        causal: True for kernels and views that depend on no later token, so that `step` can read chunks.
+    `window`: number of tokens over which kernels and numbers are averaged. `dilations`: of the kernels over all number
+    fields; an empty list for no kernels. `biases`: number of biases of each kernel. `seed`: seed of the kernels.
+    `causal`: True for kernels and views that depend on no later token, so that `step` can read chunks.
 
     >>> fields = [{"name": "speed", "kind": "number", "width": 2}]
     >>> front = FrontEnd(fields, window=4, dilations=[1, 2], biases=2, seed=0)
@@ -113,13 +108,10 @@ class FrontEnd(nn.Module):
 
     @torch.no_grad()
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None = None) -> Reading:
-        """Return the reading of a batch.
+        """Return the reading of a batch: fields (B, T, …), whose padding may have any value, and lengths (B,) int64.
 
-        Args:
-            fields: dict field → (B, T, …). Padding may have any value.
-            lengths: (B,) int64.
-            linear: A linear function of the windows. With it, the windows of one group of kernels exist at a time, so
-                that a long sequence takes little memory.
+        With `linear`, a linear function of the windows, the windows of one group of kernels exist at a time, so that a
+        long sequence takes little memory.
         """
         tokens = next(iter(fields.values()))
         with torch.autocast(tokens.device.type, enabled=False):
@@ -157,7 +149,6 @@ class FrontEnd(nn.Module):
         return windows, (sums / lengths[:, None]).float()
 
     def _make_views(self, values: Tensor, lengths: Tensor) -> Tensor:
-        """Return the views (B, 3, D, T) that the kernels read."""
         return running_views(values, lengths)[0] if self.causal else make_views(values, lengths)
 
     def _read(
@@ -212,10 +203,10 @@ class FrontEnd(nn.Module):
     def step(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], linear: Linear | None
     ) -> tuple[Reading, list[Tensor]]:
-        """Read the next chunk of each sequence with a causal front end.
+        """Read the next chunk of each sequence with a causal front end. `lengths`: (B,) from 1, tokens in the chunk.
 
         Returns a reading whose windows are the tokens of the chunk, and whose means and statistics are those of all
-        tokens so far, and the states after the chunk. `lengths`: (B,) number of tokens in the chunk, at least 1.
+        tokens so far, and the states after the chunk.
         """
         tokens = states[0] + lengths[:, None]
         remaining, after = list(states[1:]), [tokens]
@@ -251,7 +242,7 @@ class FrontEnd(nn.Module):
 
     @staticmethod
     def _sums(values: Tensor, size: int) -> Tensor:
-        """Return the sums of each `size` values: (…, T) → (…, T // size)."""
+        """(…, T) → (…, T // size)."""
         return values if size == 1 else functional.avg_pool1d(values, size) * size
 
     def scaled_windows(self, windows: Tensor, first: int) -> Tensor:
@@ -263,15 +254,14 @@ class FrontEnd(nn.Module):
     def statistics(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
         """Return the statistics (B, S), not scaled.
 
-        They are mean, log deviation, lowest, highest, first and last value of each number channel without missing
-        values, the log number of tokens, for each id of a small vocabulary its proportion of the tokens, its log count
-        and its presence, and the static numbers and ids.
+        They are mean, log deviation, lowest, highest, first and last present value of each number channel, the log
+        number of tokens, for each id of a small vocabulary its proportion, log count and presence, and the static
+        numbers and ids.
         """
         pooled = self.pool(fields, lengths) if self.names else None
         return self._columns(pooled, self._counts(fields, lengths), lengths[:, None].float(), fields)
 
     def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
-        """Return the number of tokens (B, size) with each id, for each small vocabulary."""
         counts = []
         for name, size, kind in self.counted:
             ids = fields[name]

@@ -25,15 +25,9 @@ TYPES = {WINDOWS: np.float16, MEANS: np.float16, STATISTICS: np.float32}
 
 
 class FrozenOutputs:
-    """Outputs of a front end for N training rows: windows (ΣN_i, K) end to end, means (N, M) and statistics (N, S).
+    """Outputs of a fitted front end for N training rows: windows (ΣN_i, K) end to end, means (N, M), statistics (N, S).
 
-    Windows and means are rounded to float16, as in training without these files (see `HeadsClassifier`).
-
-    Args:
-        front: Front end that is fitted.
-        rows: Training rows.
-        reads_windows: True if a head reads windows.
-        reads_means: True if a head reads means.
+    Windows and means, if a head reads them, are float16, as in training without these files (see `HeadsClassifier`).
     """
 
     def __init__(self, front: FrontEnd, rows: SplitRows, *, reads_windows: bool, reads_means: bool):
@@ -115,7 +109,6 @@ class FrozenOutputs:
 
 
 def _key(front: FrontEnd, rows: SplitRows, shapes: Mapping[str, object]) -> str:
-    """Return a hash of the rows, of the buffers of the front end and of `VERSION`."""
     content = hashlib.sha256(repr((VERSION, rows.digest, front.window, front.causal, front.names, shapes)).encode())
     content.update(np.ascontiguousarray(rows.lengths).tobytes())
     for name, buffer in front.state_dict().items():

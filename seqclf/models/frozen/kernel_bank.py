@@ -39,20 +39,16 @@ def choose_dilations(length: int, count: int) -> list[int]:
 
 
 class KernelBank(nn.Module):
-    """The 84 kernels of MiniRocket (Dempster et al. 2021), dilated, over random subsets of channels.
+    """The 84 kernels of MiniRocket (Dempster et al. 2021), dilated, over random subsets of the `channels`.
 
     A feature is the mean of `clip(10 (output - bias) / deviation + 1/2, 0, 1)` over some tokens, a soft form of the
     proportion of outputs above a bias. A hard comparison would jump with the rounding of sums, and logits would depend
-    on the other rows of the batch.
+    on the other rows of the batch. The constructor draws the taps; `fit` sets the biases and deviations by training
+    rows.
 
-    The taps are drawn by the constructor. `fit` sets the biases and deviations by outputs for training rows.
-
-    Args:
-        channels: Number of channels D.
-        dilations: Distance between the taps of each group of kernels, in tokens.
-        biases: Number of biases of each kernel.
-        seed: Seed of the channels of each kernel and of the quantiles that become biases.
-        causal: True for kernels that end at a token, False for kernels that are centred on it.
+    `dilations`: distance between the taps of each group of kernels, in tokens. `biases`: number of biases of each
+    kernel. `seed`: for the channels of each kernel and the quantiles that become biases. `causal`: True for kernels
+    that end at a token, False for kernels that are centred on it.
 
     >>> bank = KernelBank(channels=2, dilations=[1, 4], biases=2, seed=0)
     >>> bank.size, bank.window_size
@@ -105,9 +101,7 @@ class KernelBank(nn.Module):
     def fit(self, views: Tensor, mask: Tensor) -> None:
         """Set the biases to quantiles of the outputs for training rows, and the slopes by their deviation.
 
-        Args:
-            views: (B, 3, D, T), 0 at padding (see `make_views`).
-            mask: (B, T) True for tokens.
+        `views`: (B, 3, D, T), 0 at padding (see `make_views`). `mask`: (B, T) True for tokens.
         """
         inside = torch.nonzero(mask.flatten())[:, 0]
         generator = torch.Generator().manual_seed(0)
@@ -132,10 +126,7 @@ class KernelBank(nn.Module):
         return torch.cat([history[..., history.shape[3] - before :], views], dim=3)
 
     def _unfold(self, views: Tensor, group: int, dilation: int, *more: Tensor, history: Tensor | None = None) -> Tensor:
-        """Return the inputs (3, 9 D' + R, B T) of the kernels of a group, with zeros beyond the ends of a row.
-
-        `more`: R further inputs (B, T), which are the same in all views. `history`: see `hits`.
-        """
+        """Return the inputs (3, 9 D' + R, B T) of a group's kernels. `more`: R inputs (B, T), the same in all views."""
         batch, _, _, time = views.shape
         padded = self._padded(views, group, dilation, history).permute(1, 2, 0, 3)  # (3, D', B, T + reach)
         width = padded.shape[1]
@@ -147,9 +138,7 @@ class KernelBank(nn.Module):
         return inputs.flatten(2)
 
     def hits(self, views: Tensor, mask: Tensor, history: Tensor | None = None) -> Iterator[list[Tensor]]:
-        """Yield for each group the soft hits of each bias, 0 at padding. See `fit` for the arguments.
-
-        The hits have the shape (252, B, T), and (B, 252, T) in an export.
+        """Yield for each group the soft hits (252, B, T) of each bias, 0 at padding; (B, 252, T) in an export.
 
         `history`: for causal kernels, the views (B, 3, D, `reach`) of the tokens before; None for the first tokens.
         """

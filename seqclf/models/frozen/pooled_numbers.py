@@ -17,11 +17,9 @@ MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflo
 
 
 class Pooled(NamedTuple):
-    """Statistics of sequences, float64.
+    """Statistics (B, D) of sequences, float64: `tokens` (B, 1), and `seen`, the number of values that are not missing.
 
-    `tokens`: (B, 1) number of tokens. `seen`: (B, D) number of values of each channel that are not missing. The others:
-    (B, D) statistics of these. Without such values, `lowest` and `highest` are the largest and the lowest float32, and
-    the others are 0.
+    Without values, `lowest` and `highest` are the largest and the lowest float32, and the others are 0.
     """
 
     tokens: Tensor
@@ -53,9 +51,9 @@ class Pooled(NamedTuple):
         )
 
     def kept(self) -> list[Tensor]:
-        """Return the states of the tokens so far, float32.
+        """Return the states of the tokens so far, float32; the mean is kept as its distance from the first value.
 
-        The mean is kept as its distance from the first value, because a mean of 100,000 would lose 0.01 in each chunk.
+        A mean of 100,000 would lose 0.01 in each chunk.
         """
         return [state.float() for state in self._replace(mean=self.mean - self.first)]
 
@@ -67,10 +65,7 @@ class Pooled(NamedTuple):
 
 
 class NumberPool:
-    """Pools all number fields of a model, with D channels in total. Values that a mask marks as missing do not count.
-
-    Args:
-        fields: Specs of the model's inputs. Fields that are not numbers are not read.
+    """Pools all D channels of the number fields of a model. Values that a mask marks as missing do not count.
 
     >>> NumberPool([{"name": "speed", "kind": "number", "width": 2}]).size
     13

@@ -52,12 +52,9 @@ def running_views(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return views (B, 3, D, T) of which none depends on later tokens, and the states after the last token.
 
-    The deviation of each token from the mean, and its change, are scaled by the tokens up to it.
-
-    Args:
-        values: (B, D, T). Padding may be NaN.
-        lengths: (B,) number of tokens in `values`, at least 1.
-        states: States before these tokens (see `running_states`); None for the start of the sequences.
+    The deviation of each token from the mean, and its change, are scaled by the tokens up to it. `values`: (B, D, T),
+    whose padding may be NaN. `lengths`: (B,) number of tokens, at least 1. `states`: see `running_states`; None for the
+    start.
     """
     values, valid = _clipped(values, lengths)
     exact = values.double()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,24 +42,18 @@ class Head(nn.Module):
     def forward(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
     ) -> Tensor:
-        """Return logits (B, C).
+        """Return logits (B, C). `reading`: what the front end read in the batch.
 
-        Args:
-            fields: dict field → (B, T, …), static fields (B,) or (B, D). In training, number fields of tokens may be
-                missing. See `SequenceNetwork.forward`.
-            lengths: (B,) int64 numbers of tokens.
-            host_lengths: The lengths as a NumPy array, None during the export.
-            reading: What the front end read in the batch.
+        `fields`: (B, T, …), static fields (B,) or (B, D); in training, number fields of tokens may be missing.
+        `lengths`: (B,) int64. `host_lengths`: the same as a NumPy array, None during the export.
         """
         raise NotImplementedError
 
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
-        """Set the buffers of the head by training rows. Called once, before the first optimizer step.
+        """Set the buffers of the head by N training rows. Called once, before the first optimizer step.
 
-        Args:
-            rows: The N training rows.
-            means: (N, M) float32 means of the kernels; (N, 0) if no head that is fitted reads them.
-            statistics: (N, S) float32 scaled statistics.
+        `means`: (N, M) float32 means of the kernels; (N, 0) if no head that is fitted reads them. `statistics`: (N, S)
+        float32 scaled statistics.
         """
 
     def penalty(self) -> Tensor | None:
@@ -109,3 +104,37 @@ class HeadStep(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk (see `FrontEnd.step`). Return the logits (B, C) after it, and the new states."""
         return self.head(fields, lengths, None, reading), []
+
+
+class HeadsStep(nn.Module):
+    """A unidirectional `HeadsClassifier` that reads one chunk (see `ChunkStep`). It runs only inside the ONNX exporter.
+
+    `heads`: streaming forms of the heads. `reader`: the head whose linear layer reads the windows, None without one.
+    """
+
+    more_inputs: Mapping[str, float] = MappingProxyType({})
+    more_outputs: tuple[str, ...] = ()
+
+    def __init__(self, network: Any, heads: Sequence[HeadStep], reader: Any):
+        super().__init__()
+        self.network, self.reader = network, reader
+        self.heads = nn.ModuleList(heads)
+        self.of_front = network.front.step_states()
+        named = [
+            state._replace(name=f"{index}_{state.name}") for index, head in enumerate(heads) for state in head.states
+        ]
+        self.states: list[State] = [*self.of_front, *named]
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
+        """Return the `logits` (B, C) after the chunk and the new `states`. See `ChunkStep.forward`."""
+        first = len(self.of_front)
+        linear = None if self.reader is None else self.reader.of_windows
+        reading, after = self.network.front.step(fields, lengths, states[:first], linear)
+        logits = []
+        for head in self.heads:
+            last = first + len(head.states)  # type: ignore[arg-type]
+            of_head, new = head(fields, lengths, reading, states[first:last])
+            logits.append(of_head)
+            after = [*after, *new]
+            first = last
+        return {"logits": self.network.added(logits), "states": after}

@@ -16,16 +16,12 @@ PRIOR = 2.0  # penalty of a squared distance from the first guess, in nats
 
 
 def fit_head_weights(logits: np.ndarray, labels: np.ndarray, row_weights: np.ndarray | None = None) -> np.ndarray:
-    """Return the weights (H,) of the logits of H heads in their sum.
+    """Return the weights (H,) of the `logits` (H, N, C) of H heads in their sum.
 
     The first guess weighs each head by its likelihood, at its best scale: heads that are far worse than another one get
     almost nothing, and heads that few rows cannot tell apart get equal parts. The weights then minimize the log loss of
-    the sum plus a penalty of their distance from the first guess.
-
-    Args:
-        logits: (H, N, C) logits of each head.
-        labels: (N,) class codes.
-        row_weights: (N,) weight of each row in the loss; None for equal weights.
+    the sum plus a penalty of their distance from the first guess. `labels`: (N,) class codes. `row_weights`: (N,)
+    weight of each row in the loss; None for equal weights.
 
     >>> rows = np.arange(200)
     >>> good = 2 * np.eye(2)[np.where(rows < 30, 1 - rows % 2, rows % 2)]  # right in 170 rows

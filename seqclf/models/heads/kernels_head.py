@@ -26,12 +26,6 @@ class KernelsHead(Head):
     With `closed_form`, the weights are buffers that `fit` sets by ridge regression. Leave-one-out logits choose the
     penalty and calibrate the logits (see `fit_ridge`), and rows of one group are left out together. Without, an
     optimizer trains the weights: for many rows the regression takes too long.
-
-    Args:
-        front: Front end, whose means and statistics the head reads.
-        fields: Specs of the model's inputs.
-        num_classes: Number of classes C.
-        closed_form: True for ridge regression, False for weights that an optimizer trains.
     """
 
     reads_means = True
@@ -98,7 +92,7 @@ class LinearHead(KernelsHead):
 
 
 def _rows_of_groups(groups: np.ndarray, features: int) -> np.ndarray:
-    """Return the rows of a random sample with at most `rows_per_group` rows of each group (N,)."""
+    """Return a random sample with at most `rows_per_group` rows of each group (N,)."""
     order = np.random.default_rng(0).permutation(len(groups))
     order = order[np.argsort(groups[order], kind="stable")]
     sizes = np.unique(groups, return_counts=True)[1]

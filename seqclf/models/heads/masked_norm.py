@@ -9,13 +9,9 @@ from torch import Tensor, nn
 class MaskedNorm(nn.Module):
     """Batch normalization over the tokens of a batch that are not padding.
 
-    In training, the statistics are those of the batch. In evaluation, they are the running statistics, so the output
-    for a token depends only on the token.
-
-    Args:
-        size: Number of channels C.
-        momentum: Weight of a new batch in the running statistics.
-        eps: Number added to the variance. It bounds the factor of a channel that is nearly constant.
+    In training, the statistics are those of the batch, which enter the running ones with the weight `momentum`.
+    Evaluation uses the running ones, so the output for a token depends only on the token. `eps` bounds the factor of a
+    channel that is nearly constant.
 
     >>> norm = MaskedNorm(2).eval()
     >>> norm(torch.ones(1, 3, 2), torch.ones(1, 3, 1)).shape
@@ -35,11 +31,9 @@ class MaskedNorm(nn.Module):
         self.register_buffer("variance", torch.ones(size))
 
     def forward(self, values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the normalized values.
+        """Return the normalized `values` (B, T, C), or (B, C) for one vector of each sequence. Padding must be finite.
 
-        Args:
-            values: (B, T, C), or (B, C) for one vector of each sequence. Padding must be finite.
-            mask: (B, T, 1) float, 1 for tokens and 0 for padding. None for vectors (B, C).
+        `mask`: (B, T, 1) float, 1 for tokens and 0 for padding. None for vectors (B, C).
         """
         mean, variance = self.mean, self.variance
         # A batch of one vector has no variance.

@@ -17,14 +17,13 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
-from seqclf.models.heads.head import Head
+from seqclf.models.heads.head import Head, HeadsStep
 from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
 from seqclf.models.heads.kernels_head import KernelsHead, LinearHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.heads.resolve import AUTO, NOT_RESOLVED, resolve_settings
 from seqclf.models.heads.statistics_head import StatisticsHead
-from seqclf.models.heads.step import HeadsStep
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.options import CellName, DropoutShare
 from seqclf.models.training_loss import Loss, TrainingLoss
@@ -51,14 +50,11 @@ class HeadsClassifier(SequenceNetwork):
     built only after they are resolved.
 
     Args:
-        fields: Specs of the model's inputs.
-        num_classes: Number of classes C.
         heads: Names of heads: recurrent, kernels, linear, statistics, ngrams; or `{_target_: CLASS}` for a `Head` of
             your own.
         window: Number of tokens over which the recurrent head's inputs are averaged.
         dilations: Distances between the taps of the random kernels, in tokens; an empty list for no kernels.
         biases: Number of features of each kernel.
-        kernel_seed: Seed of the kernels.
         closed_form: True to fit the kernels head by ridge regression, False to train it.
         cache: False to compute the outputs of the front end anew for each training batch; "auto" to keep them in files.
         label_smoothing: Part of each head's loss that spreads evenly over the classes.
@@ -130,10 +126,7 @@ class HeadsClassifier(SequenceNetwork):
 
     @classmethod
     def for_data(cls, settings: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-        """Return the settings with values in place of "auto", and a text that explains them.
-
-        `dataset`: see `Dataset.description()`.
-        """
+        """Return settings with values for "auto", and a text about them. `dataset`: see `Dataset.description()`."""
         return resolve_settings(settings, dataset)
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
@@ -156,7 +149,7 @@ class HeadsClassifier(SequenceNetwork):
             head.fit(rows, means, statistics)  # type: ignore[operator]
 
     def _means_and_statistics(self, rows: SplitRows) -> tuple[Tensor, Tensor]:
-        """Return means (N, M), rounded as in `FrozenOutputs`, and statistics (N, S), of sampled rows if N is large."""
+        """Means are rounded as in `FrozenOutputs`; if N is large, a sample of the rows is read."""
         closed = any(getattr(head, "closed_form", False) for head in self.heads)
         chosen = np.arange(len(rows)) if closed else np.sort(rows.sample(FITTED_MEANS, 2**62, self.kernel_seed))
         means = torch.zeros(len(chosen), self.front.mean_size if self._reads("reads_means") else 0)
@@ -209,7 +202,6 @@ class HeadsClassifier(SequenceNetwork):
         return np.sort(rows.sample(most, 2**62, self.kernel_seed))
 
     def _logits_of(self, rows: SplitRows, chosen: np.ndarray) -> np.ndarray:
-        """Return the logits (H, M, C) of the heads for the rows at the rising positions `chosen` (M,)."""
         logits = np.empty((len(self.heads), len(chosen), len(rows.class_weights)), np.float32)
         for batch in rows.batches(chosen):
             of_heads = self.head_logits(batch.fields, batch.lengths, batch.lengths.cpu().numpy())
@@ -338,7 +330,6 @@ class HeadsClassifier(SequenceNetwork):
 def _build_head(
     entry: Any, settings: Mapping[str, Any], front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int
 ) -> tuple[str, Head]:
-    """Build the head of an entry of `model.heads`. The settings that its constructor names are passed on."""
     if isinstance(entry, str):
         if entry not in HEADS:
             raise InputError(f"model.heads=[{entry}]", f"must be some of {', '.join(HEADS)}, or have a _target_")

@@ -1,6 +1,6 @@
 """N-grams head: a linear classifier on counts of n-grams, fitted to training rows.
 
-Convex fits suit n-grams better than the steps of the network: most n-grams are in few rows, so in few batches.
+Most n-grams are in few rows, so in few batches: a convex fit suits them better than the steps of the network.
 """
 
 from __future__ import annotations
@@ -39,17 +39,12 @@ class NgramsHead(Head):
     """Linear function of the n-grams of ids, n = 1 to 4, with marks at the start and the end → logits (B, C).
 
     The value of an n-gram is its inverse document frequency, and the values of a sequence have length 1. An n-gram is
-    known if it is in two training rows. Others count for nothing. If there are several category fields, each has its
-    n-grams, and so have the combinations of the ids of a token. `fit` fits the weights as a linear SVM; held-out rows
-    choose its cost, and scales that make its scores logits.
+    known if it is in two training rows; others count for nothing. Of several category fields, each has its n-grams, and
+    so have the combinations of the ids of a token. `fit` fits the weights as a linear SVM; held-out rows choose its
+    cost, and scales that make its scores logits.
 
-    The n-grams are in a hash table with one n-gram in each bucket, the most frequent one. Its code, which is the same
-    for one in two billion pairs of n-grams, is in `known`.
-
-    Args:
-        front: Front end, which this head does not read.
-        fields: Specs of the model's inputs. Fields that are not categories are not read.
-        num_classes: Number of classes C.
+    A hash table has one n-gram in each bucket, the most frequent one. Its code in `known` is the same for one in two
+    billion pairs of n-grams.
     """
 
     known: Tensor
@@ -98,10 +93,8 @@ class NgramsHead(Head):
     def codes(self, token: Tensor, inside: Tensor, before: Tensor) -> Tensor:
         """Return the codes (B, T, S · LONGEST) of the n-grams that end at each token, and NONE where there is none.
 
-        Args:
-            token: (B, LONGEST - 1 + T, S) tokens, with those before the first one in front.
-            inside: (B, T) True for tokens and the mark of the end.
-            before: Number of tokens of the sequence before each token, (T,) or (B, T).
+        `token`: (B, LONGEST - 1 + T, S), with the tokens before the first one in front. `inside`: (B, T) True for
+        tokens and the mark of the end. `before`: number of tokens of the sequence before each token, (T,) or (B, T).
         """
         time = inside.shape[1]
         codes = []
@@ -136,7 +129,6 @@ class NgramsHead(Head):
         self.bias += torch.from_numpy(np.log(rows.class_weights)).to(self.bias)
 
     def _counts(self, rows: SplitRows, chosen: np.ndarray) -> Any:
-        """Set the known n-grams by the rows `chosen`. Return their counts (N, buckets), sparse."""
         from scipy import sparse
 
         parts = []
@@ -159,7 +151,6 @@ class NgramsHead(Head):
         )
 
     def _set(self, counts: Any, values: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> None:
-        """Set the table by the values (V,) of the n-grams and their weights (V, C), and the bias (C,)."""
         table = np.column_stack([weights * values[:, None], values**2])
         self.table.copy_(torch.from_numpy(table))
         self.bias.copy_(torch.from_numpy(bias))
@@ -168,10 +159,7 @@ class NgramsHead(Head):
 def _fit_linear(
     counts: Any, labels: np.ndarray, classes: int, groups: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the values (V,) of n-grams, weights (V, C) and a bias (C,) that make logits, fitted to counts (N, V).
-
-    `groups`: (N,) rows of one group are in one fold.
-    """
+    """Return values (V,), weights (V, C) and a bias (C,) that make logits. Rows of one group (N,) are in one fold."""
     random = np.random.default_rng(0)
     units = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
     fold = (random.permutation(units.max() + 1) % FOLDS)[units]
@@ -200,7 +188,6 @@ def _sampled(work: np.ndarray, most: float, random: np.random.Generator) -> np.n
 
 
 def _normalized(counts: Any, values: np.ndarray) -> Any:
-    """Return counts (N, V) times the values (V,) of the n-grams, over the norm of each row."""
     from scipy import sparse
 
     norm = np.sqrt(np.maximum(counts @ values**2, np.finfo(np.float64).tiny))

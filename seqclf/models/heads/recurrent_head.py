@@ -29,14 +29,10 @@ class RecurrentHead(Head):
     Static fields are joined to the mean and max (see `StaticFields`).
 
     Args:
-        front: Front end, whose windows (B, N, K) the head reads.
-        fields: Specs of the model's inputs. The ids of categories and sets are embedded.
-        num_classes: Number of classes C.
-        embedding_size: Size of the vector of an id.
+        embedding_size: Size of the vector of an id, of categories and sets.
         projection_size: Size of the linear layer.
         hidden_size: Number of units of each recurrent layer and direction.
         cell: "lstm", "gru" or "rnn".
-        layers: Number of recurrent layers.
         residual_layers: Number of residual layers at the end of the stack (see `Recurrent`).
         bidirectional: True for a second direction in each layer.
         convolution: Number of windows that a residual convolution before the recurrent layers reads; 0 for none.

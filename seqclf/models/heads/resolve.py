@@ -26,10 +26,9 @@ MAX_SIDE, MAX_CELLS = 6000, 250_000_000
 
 
 def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
-    """Return settings of `HeadsClassifier` with values in place of "auto", and a text that explains them.
+    """Return settings of `HeadsClassifier` with values for "auto", and a text that explains them, empty if none is.
 
-    `dataset`: see `Dataset.description()`. Values that are not "auto" stay. If there is nothing to resolve, the text is
-    empty.
+    `dataset`: see `Dataset.description()`.
     """
     if all(value != AUTO for name, value in settings.items() if name not in NOT_RESOLVED):
         return dict(settings), ""

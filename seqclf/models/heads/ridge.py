@@ -1,7 +1,4 @@
-"""Ridge head: a linear classifier with closed-form leave-one-out logits, which choose its penalty and its scales.
-
-Rows of one group are left out together.
-"""
+"""Ridge head: a linear classifier with closed-form leave-one-group-out logits, which choose its penalty and scales."""
 
 from __future__ import annotations
 
@@ -46,13 +43,9 @@ def fit_ridge(
     the class frequencies, and the frequency itself, which is the mean of the score up to a constant. Where features
     tell rare classes apart, a log frequency takes too many rows from them.
 
-    Args:
-        features: Values (N, F) float32.
-        scale: Factor (F,) float64 of each feature. The penalty is equal for all features times their factors.
-        labels: Class numbers (N,).
-        num_classes: Number of classes C, of which some may have no row.
-        group: Group code (N,) of each row, None if each row is its own group. The work grows with the squares of the
-            sizes of the groups, see `rows_per_group`.
+    `features`: (N, F) float32. `scale`: factor (F,) float64 of each feature, under an equal penalty. `labels`: (N,)
+    class numbers; a class may have no row. `group`: code (N,) of each row, None if each row is its own group. The work
+    grows with the squares of the sizes of the groups, see `rows_per_group`.
     """
     rows = len(labels)
     group = np.arange(rows) if group is None else np.unique(group, return_inverse=True)[1]
@@ -124,9 +117,7 @@ def _singular(features: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Te
 
 
 def rows_per_group(sizes: np.ndarray, features: int) -> int:
-    """Return the number of rows of each group that a fit to `features` features can take, so that its work is bounded.
-
-    `sizes`: (G,) numbers of rows.
+    """Return how many rows of each group, of sizes (G,), a fit to `features` features takes, so its work is bounded.
 
     >>> [rows_per_group(np.array(sizes), 3000) for sizes in ([1000] * 3, [1] * 12_000, [9000, 1000, 1000])]
     [1000, 1, 1154]
@@ -140,7 +131,6 @@ def rows_per_group(sizes: np.ndarray, features: int) -> int:
 
 
 def _group_sums(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """(N, C) sums of `values` (N, C) over the group of each row."""
     sums = np.zeros((group.max() + 1, values.shape[1]))
     np.add.at(sums, group, values)
     return sums[group]
@@ -157,10 +147,9 @@ def _group_rows(group: np.ndarray) -> list[Tensor]:
 
 
 def _held_out_residuals(residuals: Tensor, vectors: Tensor, shrunk: Tensor, blocks: list[Tensor]) -> Tensor:
-    """(N, C) residuals of each row from the fit to the rows outside its group.
+    """(N, C) residuals of each row from the fit to the rows outside its group: (I - H)⁻¹ times those of the group.
 
-    They are (I - H)⁻¹ times the residuals of the group, where H is the group's block of the matrix that maps the
-    targets to the scores. `blocks`: see `_group_rows`.
+    H is the group's block of the matrix that maps the targets to the scores.
     """
     rows, rank = vectors.shape
     result = torch.empty_like(residuals)

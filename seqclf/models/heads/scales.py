@@ -10,10 +10,8 @@ MAX_FACTOR = 1e4  # largest scale of a term, in units of one over its root mean 
 def choose_scales(terms: np.ndarray, labels: np.ndarray, start: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the lowest mean log loss of the sum of `terms` (K, N, C), each times a scale, and the scales (K,).
 
-    One imagined row with the mean loss of all rows and classes is added. Without it, rows that are all right would
-    make the scales infinite.
-
-    The first term tells the labels of most rows, and the second one tells nothing:
+    One imagined row with the mean loss of all rows and classes is added: else, rows that are all right would make the
+    scales infinite. In the example, the first term tells the labels of most rows, the second one nothing:
 
     >>> labels = np.arange(40) % 2
     >>> told = np.eye(2)[np.where(np.arange(40) < 4, 1 - labels, labels)]

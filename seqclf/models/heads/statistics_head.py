@@ -28,11 +28,6 @@ class StatisticsHead(Head):
     """Perceptron on statistics, each with its position in quantile bins: (B, S) → logits (B, C).
 
     The position in a bin rises from -1/2 to 1/2 (piecewise linear encoding, Gorishniy et al. 2022).
-
-    Args:
-        front: Front end, whose statistics the head reads.
-        fields: Specs of the model's inputs.
-        num_classes: Number of classes C.
     """
 
     edges: Tensor

@@ -1,8 +1,7 @@
 """Canonical form of an exported ONNX graph. Two exports of the same network result in identical files.
 
-PyTorch's exporter writes data into the graph that differs between exports: installation paths, source lines, and
-counters that continue from one export to the next. The library onnxscript writes the values that a loop passes to its
-next iteration in an order that differs between processes.
+PyTorch's exporter writes data that differs between exports: installation paths, source lines, running counters; and
+onnxscript collects the values that a loop carries in a set, whose order differs between processes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
     """Remove the exporter's metadata from a model, and put initializers and names in a canonical form.
 
     Inputs and outputs of the graph keep their names. All other names start with a slash, so that they differ from any
-    field name. An initializer in `weights` keeps its name behind the slash. All other names are numbers.
+    field name: an initializer in `weights` keeps its name behind it, the others are numbers.
     """
     graph = model.graph
     graph.sort()
@@ -56,12 +55,7 @@ def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
 
 
 def sort_carried_values(nodes: Any) -> None:
-    """Sort the carried values of each loop by name.
-
-    A carried value is a value that a loop passes to its next iteration. `nodes`: protobuf nodes of a function or graph.
-
-    The library onnxscript collects carried values in a set, and the order of a set differs between processes.
-    """
+    """Sort by name the values that each loop in the protobuf `nodes` passes to its next iteration."""
     for node in nodes:
         for attribute in node.attribute:
             if attribute.HasField("g"):

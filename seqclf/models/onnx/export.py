@@ -1,7 +1,6 @@
-"""Export of a trained classifier to an ONNX file.
+"""Export of a trained classifier to an ONNX file, for any batch size and any number of tokens.
 
-The exported graph accepts any batch size and any number of tokens. Before the export, a module with a method
-`onnx_form` is replaced by the module that this method returns (see `SequenceEncoder`).
+A module with a method `onnx_form` is first replaced by what this method returns (see `SequenceEncoder`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def example_inputs(
 ) -> dict[str, np.ndarray]:
     """Return random inputs for every field, for a batch with `lengths` (B,) that is padded to `time` tokens.
 
-    The padding also has random values, so that a test detects a model whose outputs depend on padding.
+    The padding is random too, so that a test detects a model whose outputs depend on padding.
     """
     inputs: dict[str, np.ndarray] = {}
     for field in fields:
@@ -80,10 +79,7 @@ def example_inputs(
 
 
 def _random_parents(lengths: np.ndarray, time: int, generator: np.random.Generator) -> np.ndarray:
-    """Return the parents (B, T) of the nodes of random trees (see `ParentsSpec`).
-
-    Some trees are deep and some trees are flat.
-    """
+    """Return the parents (B, T) of the nodes of random trees (see `ParentsSpec`), some deep and some flat."""
     # Padding has random parents, so that a test detects a model whose outputs depend on padding.
     parents = generator.integers(-1, time, (len(lengths), time))
     for row, length in enumerate(lengths.tolist()):
@@ -95,13 +91,10 @@ def _random_parents(lengths: np.ndarray, time: int, generator: np.random.Generat
 
 
 def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
-    """Export a classifier or an ensemble to the ONNX file `path`, in evaluation mode and in float32.
+    """Export a classifier or an ensemble to the ONNX file `path`, in evaluation mode and in float32, as a copy.
 
-    The classifier itself is not changed.
-
-    The graph has one input for each field (see `FieldSpec`), and an input `lengths` (batch,) int64. The graph has the
-    output `logits` (batch, classes). Raises InputError if a module cannot be exported. The error message begins with
-    `key` and names the module.
+    The graph has one input for each field (see `FieldSpec`), an input `lengths` (batch,) int64, and the output `logits`
+    (batch, classes). Raises an InputError that begins with `key` and names the module that cannot be exported.
     """
     time = int(EXAMPLE_TIME * classifier.shortening)
     tensors, static = _example_tensors(fields, time), {spec["name"] for spec in static_specs(fields)}
@@ -120,13 +113,11 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
 
 
 def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
-    """Export the streaming form of a classifier to the ONNX file `path`, and return the exported `ChunkStep`.
+    """Export the streaming form of a classifier to `path`, and return the exported `ChunkStep`; `None` if it has none.
 
-    If the classifier has no streaming form, no file is written and the result is `None`.
-
-    The exported graph has the same inputs as a graph from `export_onnx`, for the tokens of one chunk. Further inputs
-    are `state/<name>` (batch, *shape) for each state, and the names in `more_inputs` of the `ChunkStep`. The outputs
-    are `logits` (batch, classes) after the chunk, the names in `more_outputs`, and `next/<name>` for each state.
+    The inputs are those of `export_onnx` for the tokens of one chunk, `state/<name>` (batch, *shape) for each state,
+    and the `more_inputs` of the `ChunkStep`. The outputs are `logits` (batch, classes) after the chunk, its
+    `more_outputs`, and `next/<name>` for each state.
     """
     tensors = _example_tensors(fields, EXAMPLE_TIME)
     step = _exportable_copy(classifier, "model").step_form()
@@ -171,10 +162,7 @@ def _example_tensors(fields: Sequence[FieldSpec], time: int) -> dict[str, Tensor
 
 
 def _exportable_copy(classifier: nn.Module, key: str) -> Any:
-    """Return a copy of a network in evaluation mode and in float32, whose parametrized weights are plain weights.
-
-    Raises an InputError that begins with `key` if the network cannot be copied.
-    """
+    """Return a float32 copy in evaluation mode, with plain weights for parametrized ones, or raise InputError."""
     try:
         network: Any = copy.deepcopy(classifier).cpu().float().eval()
     except Exception as error:  # third-party code may raise any exception
@@ -231,7 +219,6 @@ def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
 
 
 def _converted(exported: nn.Module, arguments: Any, inputs: list[str], outputs: list[str], axes: Any) -> Any:
-    """Return the ONNX program of a module. `inputs`, `outputs`: names. `axes`: free axes of the arguments."""
     replace_modules(exported)
     return torch.onnx.export(
         exported,
@@ -246,11 +233,7 @@ def _converted(exported: nn.Module, arguments: Any, inputs: list[str], outputs: 
 
 
 def _has_fixed_axis(program: Any, fields: Collection[str]) -> bool:
-    """Return True if the network made the number of sequences or tokens of an input in `fields` constant.
-
-    The exporter may make an axis constant without raising an error. The exported model would then accept only sequences
-    of one length, or batches of one size.
-    """
+    """The exporter may make an axis constant without an error. The model would then accept one length or batch size."""
     inputs = [value for value in program.model.graph.inputs if value.name in fields]
     return any(isinstance(size, int) for value in inputs for size in list(value.shape)[:2])
 
@@ -261,8 +244,7 @@ def _exporting() -> Iterator[None]:
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        # Without gradients, because PyTorch cannot export a `scan` of a cell that multiplies a weight by a symbolic
-        # size.
+        # PyTorch cannot export a `scan` with gradients of a cell that multiplies a weight by a symbolic size.
         with torch.no_grad(), warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
@@ -281,10 +263,7 @@ def _finish(model: Any, exported: nn.Module) -> None:
 
 
 def _name_by_first(initializers: Any, tensors: Mapping[str, Tensor]) -> None:
-    """Give an initializer the first name of the weights that hold the same values.
-
-    The library onnxscript keeps one of several equal weights, another one in each process.
-    """
+    """Name an initializer by the first of several equal weights: onnxscript keeps another one in each process."""
     first: dict[Any, str] = {}
     for name, tensor in tensors.items():
         content = tensor.detach().flatten().contiguous().view(torch.uint8).numpy()
@@ -297,10 +276,7 @@ def _name_by_first(initializers: Any, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _inline_functions(model: Any, exported: nn.Module) -> None:
-    """Inline the ONNX functions that modules call.
-
-    A module stores the ONNX function that it calls in the attribute `onnx_function`.
-    """
+    """Inline the functions that modules keep in the attribute `onnx_function`."""
     functions: dict[Any, None] = dict.fromkeys(
         module.onnx_function for module in exported.modules() if hasattr(module, "onnx_function")
     )
@@ -324,11 +300,7 @@ def _inline_functions(model: Any, exported: nn.Module) -> None:
 
 
 def _name_axes(graph: Any, fields: Collection[str]) -> None:
-    """Name the dynamic axes of all inputs and outputs "batch" and "time", as in `export_onnx`.
-
-    If an input is a list, such as the list of states, the exporter numbers the axes instead of naming them. `fields`:
-    names of the inputs that have a time axis.
-    """
+    """Name the dynamic axes "batch" and "time" (of `fields`): the exporter numbers those of a list, such as states."""
     for value in (*graph.inputs, *graph.outputs):
         for axis, name in enumerate(["batch", "time"] if value.name in fields else ["batch"]):
             if len(value.shape) > axis:

@@ -1,9 +1,7 @@
-"""Export of a recurrent layer as an ONNX operator.
+"""Export of a recurrent layer, both directions, as one ONNX operator: LSTM, GRU or RNN.
 
-PyTorch's exporter writes separate nodes for each token of the example input of an `nn.RNN`. A recurrent layer is
-therefore exported as one equivalent ONNX operator: LSTM, GRU or RNN. The operator computes both directions of the
-layer. ONNX needs another order of the weights. The weights are reordered before the export, because reordering during
-the export would add some 40 Split and Concat nodes to the graph.
+PyTorch's exporter writes separate nodes for each token of the example input of an `nn.RNN`. The weights are put into
+the order of ONNX before the export, which saves some 40 Split and Concat nodes.
 """
 
 from __future__ import annotations
@@ -31,8 +29,7 @@ def reorder_gates(operator: str, weight: Tensor) -> Tensor:
 class OnnxLayer(nn.Module):
     """A recurrent layer as one ONNX operator. The method `forward` runs only inside the ONNX exporter.
 
-    `directions`: the PyTorch module of the forward direction, and optionally that of the backward direction. Each
-    module has one layer and one direction.
+    `directions`: the PyTorch modules of the forward and, optionally, the backward direction, of one layer each.
     """
 
     weight: Tensor

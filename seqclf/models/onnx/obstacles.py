@@ -27,10 +27,7 @@ def recurrent_obstacle(path: str, module: nn.Module) -> InputError:
 
 
 def explain_failure(network: nn.Module, error: BaseException) -> InputError:
-    """Return an error with the innermost module of `network` that failed, and the first line of the exporter's error.
-
-    An InputError among the causes of `error` is returned itself.
-    """
+    """Return an error with the innermost module that failed and the exporter's first line, or its InputError."""
     names = {id(module): name for name, module in network.named_modules()}
     location, cause = "the network", error
     following: BaseException | None = error
@@ -50,7 +47,6 @@ def explain_failure(network: nn.Module, error: BaseException) -> InputError:
 
 
 def _title(path: str, kind: Any) -> str:
-    """Return the path and the class of a module, its class, or the name of its class: `encoder.blocks.0 (Block)`."""
     name = kind if isinstance(kind, str) else (kind if isinstance(kind, type) else type(kind)).__name__
     inner_path = f"{path}.".removeprefix(WRAPPER).removesuffix(".")
     return f"{inner_path or 'the network'} ({name.rpartition('.')[2]})"

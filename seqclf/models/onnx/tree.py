@@ -1,7 +1,7 @@
-"""Export of a Tree-LSTM as an ONNX graph. The graph has one `Loop` over the levels of the trees of a batch.
+"""Export of a Tree-LSTM as an ONNX graph with one `Loop` over the levels of the trees of a batch.
 
-The loop is written as an ONNX function, because PyTorch's exporter does not support loops whose tensors change their
-size. The exported graph calls this function, and the call is then inlined.
+The loop is an ONNX function, which is called and then inlined, because PyTorch's exporter does not support loops whose
+tensors change their size.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Tree-LSTM cells as ONNX functions. Each function has a `Loop` over the levels of the trees of a batch.
+"""Tree-LSTM cells as ONNX functions with a `Loop` from the deepest level to the roots, whose states they return.
 
-The loop starts at the deepest level, and the function returns the states of the roots. The arguments are the weights
-and biases of the gates, and the following arrays. `tokens`: (N, D) tokens sorted by depth. `begins`: index of the first
-node of each depth. `inner`: number of inner nodes of each depth. `levels`: number of levels. `slots`: see
-`ChildSumCell`.
-
-Numbers are written as `Constant` nodes. A Python number would become a `CastLike` node, and ONNX Runtime prints
-warnings about `CastLike` nodes.
+The arguments are the weights and biases of the gates, and `tokens`: (N, D) sorted by depth; `begins`: index of the
+first node of each depth; `inner`: number of inner nodes of each depth; `levels`: number of levels; `slots`: see
+`ChildSumCell`. Numbers are `Constant` nodes, because ONNX Runtime warns about the `CastLike` of a Python number.
 """
 # mypy: ignore-errors
 # onnxscript converts the source code of these functions to ONNX graphs. Python never runs the functions.

@@ -26,10 +26,9 @@ KEY = "model.encoder.cell"
 class CellEncoder(SequenceEncoder):
     """Encoder of stacked layers of a `RecurrentCell`: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
-    `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell. The constructor
-    of the cell gets `input_size`, `hidden_size` and `field_specs` if it takes these arguments, and the other keys of
-    the config. `field_specs`: specs of the fields of the data; a cell may read some of them (see `RecurrentCell`). The
-    other arguments are those of `Recurrent`.
+    `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell, whose
+    constructor gets `input_size`, `hidden_size` and `field_specs` if it takes them. The other arguments are those of
+    `Recurrent`.
 
     The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
     InputError if a field that the cell reads is missing or not numeric, or if a step of the cell changes a state in
@@ -129,10 +128,7 @@ def _build_cell(
 
 
 class CellStep(nn.Module):
-    """Streaming form of a unidirectional `CellEncoder`, which reads one chunk of each sequence.
-
-    The states of all layers are inputs and outputs (see `SequenceEncoder.step_form`).
-    """
+    """Streaming form of a unidirectional `CellEncoder` (see `SequenceEncoder.step_form`)."""
 
     def __init__(self, encoder: CellEncoder):
         super().__init__()

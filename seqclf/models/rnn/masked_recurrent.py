@@ -38,10 +38,7 @@ class _MaskedRecurrent(nn.Module):
         self.last = Pooling("last", self.size, self.backward_size)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the outputs (B, T, `size`) and the last states (B, `size`) of the last layer.
-
-        `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64 from 1, on the device of the tokens.
-        """
+        """Return the outputs (B, T, `size`) and last states (B, `size`). `lengths`: (B,) int64, at least 1."""
         inside = token_mask(lengths, tokens.shape[1])[..., None]
         # Padding may be NaN, which would reach the gradients of the weights.
         outputs, _, _ = self.stack(torch.where(inside, tokens, 0.0), lengths, None)
@@ -51,18 +48,12 @@ class _MaskedRecurrent(nn.Module):
 class MaskedLSTM(_MaskedRecurrent):
     """LSTM that reads no padding, as `nn.LSTM` of packed tokens does not, and that exports to ONNX.
 
-    Args:
-        input_size: number of channels of a token.
-        hidden_size: number of units of each layer and direction.
-        layers: number of layers.
-        bidirectional: True for a second direction in each layer, which reads from the last token to the first one.
-        dropout: probability of zeroing a feature of a token between two layers.
+    On CPUs, it trains several times as fast as `nn.LSTM` of packed tokens, which oneDNN does not support.
 
-    The attribute `size` is the number of channels of an output. The last `backward_size` channels belong to the
-    direction that reads from the last token to the first one. The outputs at padding are zero. The last state of a
-    sequence is the state of the last layer after the last token that each direction has read.
-
-    On CPUs, the layer trains several times as fast as `nn.LSTM` of packed tokens, which oneDNN does not support.
+    `input_size`: channels of a token. `hidden_size`: units of each layer and direction. `bidirectional`: True for a
+    second direction, which reads from the last token to the first one, and makes the last `backward_size` of the `size`
+    channels of an output. `dropout`: probability of zeroing a feature of a token between two layers. The outputs at
+    padding are zero. The last state is that of the last layer after the last token that each direction has read.
 
     >>> lstm = MaskedLSTM(3, 8, bidirectional=True)
     >>> outputs, last = lstm(torch.randn(2, 5, 3), torch.tensor([5, 2]))

@@ -1,8 +1,7 @@
 """Recurrent encoder of stacked LSTM, GRU or RNN layers. Padding does not change the outputs.
 
-Each direction of each layer is a separate PyTorch module, because cuDNN uses its fast persistent kernels only for
-modules with one layer and one direction. The module for the backward direction reads the tokens of each sequence in
-reverse order.
+Each direction of each layer is a module of its own, because cuDNN has fast persistent kernels only for one layer and
+one direction. The backward module reads the tokens of each sequence in reverse order.
 """
 
 from __future__ import annotations
@@ -50,17 +49,15 @@ def check_residual_layers(residual_layers: int, layers: int) -> None:
 class Recurrent(SequenceEncoder):
     """Encoder of stacked LSTM, GRU or RNN layers: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
-    `cell`: "lstm", "gru" or "rnn". `hidden_size`: number of units of each layer and direction. `layers`: number of
-    layers. `bidirectional`: True for a second direction in each layer, which reads from the last token to the first
-    one. `dropout`: probability of zeroing a feature of a token between two layers.
+    `cell`: "lstm", "gru" or "rnn". `hidden_size`: number of units of each layer and direction. `bidirectional`: True
+    for a second direction in each layer, which reads from the last token to the first one. `dropout`: probability of
+    zeroing a feature of a token between two layers.
 
-    `layout`: "padded", "packed" or "auto". All layouts compute the same function. The layout "padded" also computes the
-    padding tokens, and is by far the fastest layout if the sequences of a batch have similar lengths. The layout
-    "packed" skips the padding tokens. The layout "auto" is the same as "padded".
+    `layout`: "packed" skips the padding tokens, "padded" computes them too, with the same result: by far the fastest
+    layout if the sequences of a batch have similar lengths. "auto" is the same as "padded".
 
-    `residual_layers`: number of residual layers, which are the last layers of the stack. The output of a residual layer
-    is multiplied by a learned factor and added to the input of the layer. The factor is initially 0, so a new residual
-    layer is the identity (ReZero, Bachlechner et al. 2021).
+    `residual_layers`: number of layers, the last of the stack, whose output is multiplied by a learned factor and added
+    to their input. The factor is initially 0, so a new one is the identity (ReZero, Bachlechner et al. 2021).
 
     >>> encoder = Recurrent(3, cell="gru", hidden_size=8)
     >>> lengths = np.array([5, 2])
@@ -115,8 +112,7 @@ class Recurrent(SequenceEncoder):
         return tokens, lengths, host_lengths
 
     def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        # On CPUs, packed sequences take 5 times as long, because oneDNN does not support packed sequences. On GPUs,
-        # cuDNN uses its standard algorithm for packed sequences.
+        # Packed sequences take 5 times as long on CPUs (oneDNN lacks them), and cuDNN's standard algorithm on GPUs.
         if self.layout != "packed":
             if needs_float32(layer, tokens):
                 with torch.autocast("cpu", enabled=False):
@@ -146,10 +142,7 @@ def needs_float32(layer: nn.Module, tokens: Tensor) -> bool:
 
 @cache
 def _cpu_runs_lstm_in(dtype: torch.dtype) -> bool:
-    """Return True if oneDNN supports LSTMs of this dtype on this processor.
-
-    For bfloat16, the processor needs AVX-512.
-    """
+    """Return True if oneDNN supports LSTMs of this dtype here; bfloat16 needs AVX-512."""
     try:
         with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype):
             nn.LSTM(1, 1, batch_first=True)(torch.zeros(1, 1, 1))
@@ -164,10 +157,7 @@ def reorder(tokens: Tensor, order: Tensor) -> Tensor:
 
 
 class OnnxRecurrent(nn.Module):
-    """A `Recurrent` encoder in operations that ONNX has.
-
-    Each layer is one ONNX operator, which computes both directions and skips the padding.
-    """
+    """A `Recurrent` encoder with one ONNX operator per layer, which computes both directions and skips the padding."""
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()
@@ -185,10 +175,7 @@ class OnnxRecurrent(nn.Module):
     def run(
         self, tokens: Tensor, lengths: Tensor, states: Sequence[Sequence[Tensor]]
     ) -> tuple[Tensor, list[Sequence[Tensor]]]:
-        """Return the outputs (B, T, size), and for each layer the states after the last token of each sequence.
-
-        `states`: for each layer, the initial states, or () to start from zeros (see `OnnxLayer`).
-        """
+        """Return the outputs (B, T, size), and the last states of each layer. `states`: see `OnnxLayer`."""
         tokens, last = tokens.transpose(0, 1), []
         for index, (layer, initial) in enumerate(zip(self.layers, states, strict=True)):
             outputs, layer_states = layer(tokens, lengths, initial)
@@ -199,10 +186,7 @@ class OnnxRecurrent(nn.Module):
 
 
 class RecurrentStep(nn.Module):
-    """Streaming form of a unidirectional `Recurrent` encoder, which reads one chunk of each sequence.
-
-    The states of all layers are inputs and outputs (see `SequenceEncoder.step_form`).
-    """
+    """Streaming form of a unidirectional `Recurrent` encoder (see `SequenceEncoder.step_form`)."""
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,25 +10,27 @@ from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec, NumberSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.onnx.scan import scan_tokens
+from seqclf.models.onnx.obstacles import REMEDY
 from seqclf.models.running_state import LOWEST, State
 
 ROWS = 3  # sequences in the trial step of a cell
 MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch
+ABOUT_SCAN = "This higher order operator"  # start of a first line in which `scan` speaks about itself
+
+# (inputs (B, D) of one token, is_token (B,) or None to read padding as well, states) → output (B, size), new states
+Step = Callable[[Sequence[Tensor], Tensor | None, Sequence[Tensor]], tuple[Tensor, list[Tensor]]]
 
 
 class RecurrentCell(nn.Module):
     """Base class of recurrent cells: one token of each of B sequences and the states → an output and the new states.
 
-    The constructor gets `input_size`, the number of channels of a token, and `hidden_size` if it takes this argument.
-    It sets `size`, the number of channels of an output, and `states`, a list of `State`: the name, the shape per
-    sequence and the initial value of each state. A state may be a vector, a matrix (`State("memory", (8, 8))`) or one
-    number (`State("count", ())`).
+    The constructor gets `input_size`, the number of channels of a token, and, if it takes them, `hidden_size` and
+    `field_specs`, the specs of all fields. It sets `size`, the number of channels of an output, and `states`, a list of
+    `State`: the name, the shape per sequence and the initial value. A state may be a vector, a matrix (`State("memory",
+    (8, 8))`) or one number (`State("count", ())`).
 
-    A cell may read fields of the data beside the embedded token, such as the time since the previous token. `fields`
-    lists the names of these fields, in the class or in an instance. The fields must be numeric. The method `step` gets
-    one more argument for each field. If the constructor takes `field_specs`, it gets the specs of all fields of the
-    data.
+    `fields`, of the class or an instance, names numeric fields that the cell reads beside the embedded token, such as
+    the time since the previous token. The method `step` gets one more argument for each.
 
     The method `step` is plain PyTorch without loops over sequences. `CellEncoder` runs a cell over sequences of
     different lengths, in layers and directions, and exports each as one ONNX `Scan`.
@@ -54,12 +56,11 @@ class RecurrentCell(nn.Module):
     fields: Sequence[str] = ()  # names of the numeric fields that `step` gets as encoded, beside the embedded token
 
     def step(self, inputs: Tensor, state: Mapping[str, Tensor], *fields: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Return the outputs (B, `size`) of B tokens, and a dict of the new states.
+        """Return the outputs (B, `size`) of B tokens, and a dict of the new states, shaped as `state`.
 
-        `inputs`: (B, `input_size`) float, one token of each sequence. `state`: dict name → state (B, *shape) before the
-        token. `fields`: the encoded values (B, width) float of the same tokens, one tensor for each name in the
-        attribute `fields`. The returned dict has the same names and shapes as `state`. A row of the results must depend
-        only on the same row of the arguments. The arguments must not be changed in place.
+        `inputs`: (B, `input_size`) float. `state`: dict name → state (B, *shape) before the token. `fields`: encoded
+        values (B, width) float of the same tokens, one tensor for each of the cell's `fields`. A row of the results
+        must depend only on the same row of the arguments, which must not be changed in place.
         """
         raise NotImplementedError
 
@@ -81,10 +82,10 @@ def run_cell(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the outputs (B, T, `cell.size`) for all tokens, and the states after the last token of each sequence.
 
-    `tokens`: (B, T, D), whose padding may be NaN. `inside`: (B, T) False for padding. `states`: list of the states
-    (B, *shape) before the first token. `fields`: list of the values (B, T, width) of the fields that the cell reads,
-    whose padding may be NaN. `shortest`: a number of tokens that each sequence has at least. `keeps_states`: False if
-    the caller needs no states. The export then lets the states read padding, which saves time.
+    `tokens`: (B, T, D), whose padding may be NaN. `inside`: (B, T) False for padding. `states`: list of (B, *shape)
+    before the first token. `fields`: list of (B, T, width) values of the fields that the cell reads, whose padding may
+    be NaN. `shortest`: each sequence has at least so many tokens. `keeps_states`: False if the caller needs no states,
+    which may then read padding in an export, to save time.
     """
     # Choose the padding away before the cell sees it: 0 * NaN is NaN, in gradients too.
     inputs = [torch.where(inside[..., None], values.to(tokens.dtype), 0.0) for values in (tokens, *fields)]
@@ -107,11 +108,34 @@ def run_cell(
     return torch.stack(outputs, dim=1), list(states)
 
 
-def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
-    """Return the new states of the sequences that have a token, and the old states of the others.
+def scan_tokens(
+    step: Step, inputs: Sequence[Tensor], inside: Tensor | None, states: Sequence[Tensor], name: str
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token, in an export.
 
-    `is_token`: (B,) bool. `new`, `old`: lists of states (B, *shape).
+    `inputs`: list of (B, T, D). `inside`: (B, T) False for padding, or None to read the padding as well. `states`: (B,
+    *shape) before the first token. `name`: description of the step, for the text of an InputError.
     """
+    # PyTorch calls `scan` a prototype. It is imported here, so that training does not depend on it.
+    from torch._higher_order_ops.scan import scan
+
+    def body(carried: list[Tensor], now: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+        output, new = step(now[: len(inputs)], None if inside is None else now[-1], carried)
+        # A `scan` rejects results that share memory with each other or with an argument.
+        return [state.clone() for state in new], output.clone()
+
+    read = [*inputs] if inside is None else [*inputs, inside]
+    try:
+        last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
+    except Exception as error:  # third-party code may raise any exception
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        line = next((line for line in lines if not line.startswith(ABOUT_SCAN)), type(error).__name__)
+        raise InputError(None, f"{name} fails ({line})", REMEDY) from error
+    return outputs.transpose(0, 1), list(last)
+
+
+def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
+    """Return the `new` states (B, *shape) where `is_token` (B,), and the `old` ones elsewhere."""
     return [
         torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before)
         for after, before in zip(new, old, strict=True)
@@ -119,10 +143,7 @@ def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> li
 
 
 def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
-    """Return the spec of a numeric field. Raises InputError if the data has no such field, or a field of another kind.
-
-    `name`: name of the field. `specs`: specs of all fields of the data. `key`: config key that names the field, for the
-    error text.
+    """Return the spec of a numeric field. Raises InputError, with the config key, if the data has none.
 
     >>> number_spec("at", [{"name": "shop", "kind": "bag", "size": 9, "combine": "max"}], "cell.gap")
     Traceback (most recent call last):
@@ -151,12 +172,10 @@ WRITE_ROWS = (
 def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], where: str) -> None:
     """Raise InputError unless one step of `cell` does what the cell declares.
 
-    The step is tried on random tokens, in evaluation mode. Outputs and states must have the declared shapes and the
-    dtype of the tokens. A row must have the same results alone and in a batch. The arguments must not be changed in
-    place. On the device `meta`, whose tensors have no values, no step is tried.
-
-    `widths`: number of channels of each field that the cell reads. `where`: config key and class of the cell, for the
-    error text.
+    A step on random tokens, in evaluation mode, must have the declared shapes and the dtype of the tokens, must not
+    change its arguments in place, and a row must have the same results alone and in a batch. No step is tried on the
+    device `meta`, which has no values. `widths`: number of channels of each field that the cell reads. `where`: config
+    key and class of the cell, for the error text.
     """
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
@@ -196,7 +215,6 @@ def _is_state(state: Any) -> bool:
 
 
 def _try_step(cell: RecurrentCell, inputs: Sequence[Tensor], states: Sequence[Tensor], where: str) -> list[Tensor]:
-    """Return the output and the new states of a step. `inputs`: the tokens and the fields that the cell reads."""
     names, rows = [state.name for state in cell.states], len(inputs[0])
     given = [value.clone() for value in (*inputs, *states)]
     shapes = {"output": (rows, cell.size), **{f"state {state.name}": (rows, *state.shape) for state in cell.states}}

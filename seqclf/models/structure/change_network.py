@@ -1,8 +1,7 @@
 """Construction of a changed recurrent network, whose weights are computed from the weights of the old network.
 
-A layer is widened by copying its units, as in Net2Net (Chen et al. 2016). All copies of a unit compute the same value.
-The weight by which the next layer multiplies a unit is divided among the copies of the unit, so that the network
-computes the same function as before. The parts are unequal, so that training makes the copies different.
+A layer is widened by copying its units, as in Net2Net (Chen et al. 2016). The weight of a unit in the next layer is
+divided among its copies, unequally, so that the function stays and training makes the copies different.
 """
 
 from __future__ import annotations
@@ -28,10 +27,9 @@ Blocks = tuple[list[int], ...]
 
 
 class Widening(NamedTuple):
-    """Computation of a widened weight from the old one.
+    """Computation of a widened weight: for each axis, (N,) int64 index of the old unit that each new unit copies.
 
-    `units`: for each axis, (N,) int64 index of the old unit that each new unit copies. `shares`: parts of the old
-    weights that the copies get, None for vectors.
+    `shares`: parts of the old weights that the copies get, None for vectors.
     """
 
     units: tuple[Tensor, ...]
@@ -44,10 +42,9 @@ class Widening(NamedTuple):
 
 
 class ChangedNetwork(NamedTuple):
-    """A network after a change of its model config.
+    """A network after a change of its model config, and the `Widening` of each weight and buffer whose shape changed.
 
-    `widenings`: dict weight name → `Widening`, for each weight and buffer whose shape changed. `preserves`: True if the
-    changed network computes the same logits as the old network, except for rounding errors.
+    `preserves`: True if the changed network computes the same logits as before, except for rounding errors.
     """
 
     network: Any
@@ -61,9 +58,8 @@ def change_network(
 ) -> ChangedNetwork:
     """Build the network of a new config, with weights that continue the weights of the old network.
 
-    `network`: the old network, which must read the same fields. The caller must not use the old network afterwards,
-    because the new network takes over its unchanged weights as the same parameters. `config`: the new model config.
-    `seed`: random seed for the new weights. The new network is on the same device as the old network.
+    The new network is on the same device, reads the same fields, and takes over unchanged weights as the same
+    parameters: the caller must not use the old one afterwards. `seed`: random seed for the new weights.
     """
     example = next(network.parameters())
     with torch.random.fork_rng(devices=[]):
@@ -121,7 +117,6 @@ def copied_units(old: Sequence[int], new: Sequence[int], size: int) -> Tensor:
 
 
 def _blocks_of(network: nn.Module) -> dict[str, Blocks]:
-    """Return a dict weight name → blocks, for all weights and buffers that depend on the width of recurrent layers."""
     return {
         f"{path}.{name}".lstrip("."): blocks
         for path, module in network.named_modules()

@@ -14,12 +14,11 @@ from seqclf.models.heads.recurrent_head import RecurrentHead
 
 
 def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: str) -> None:
-    """Freeze or unfreeze the weights of modules. In an ensemble, the modules of all members are frozen or unfrozen.
+    """Freeze or unfreeze (`trainable`) the weights of modules, in an ensemble those of all members.
 
-    `modules`: dotted names of modules, such as `embedding` or `encoder.forward_layers.0`. A network of heads has those
-    of its recurrent head, too. `trainable`: False to freeze, True to unfreeze. A frozen weight gets no gradient, so an
-    optimizer does not change the weight. Raises an InputError that begins with `key` if a module does not exist, or if
-    its weights are already frozen or unfrozen as requested.
+    `modules`: dotted names, such as `embedding` or `encoder.forward_layers.0`; a network of heads has those of its
+    recurrent head, too. A frozen weight gets no gradient, so an optimizer does not change it. Raises an InputError that
+    begins with `key` if a module does not exist, or if its weights are already as requested.
     """
     for name in modules:
         weights = [weight for part in network.independent_parts() for weight in _module(part, name, key).parameters()]

@@ -1,7 +1,4 @@
-"""The key `structure` of a training config, which schedules changes of the model during training.
-
-This module does not import PyTorch.
-"""
+"""The key `structure` of a training config, which schedules changes of the model. This module imports no PyTorch."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ HEADS = "seqclf.models.heads.network.HeadsClassifier"
 
 
 class ModelChange(Options):
-    """A change of the model: new values for keys of the model config, and modules to freeze or unfreeze.
-
-    A key that is missing from the change keeps its value in the model config.
-    """
+    """A change of the model: new values for keys of the model config, where others stay, and modules to (un)freeze."""
 
     layers: Count = LEFT_OUT
     hidden_size: Count = LEFT_OUT
@@ -42,10 +36,7 @@ class ModelChange(Options):
 
 
 class ScheduleEntry(ModelChange):
-    """One entry of the list `structure` in a training config.
-
-    `epoch`: the model changes at the start of this epoch. Epochs are counted from 1.
-    """
+    """One entry of the list `structure`: the model changes at the start of `epoch`, counted from 1."""
 
     epoch: Count
 
@@ -68,10 +59,7 @@ def read_schedule(entries: Any) -> list[tuple[str, ScheduleEntry]]:
 
 
 def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Change:
-    """Validate a change, and return the change as an instance of `kind`.
-
-    `key`: config key of the change, which error messages contain. Raises InputError if a value is invalid or the change
-    is empty.
+    """Return a change as an instance of `kind`. Raises InputError, with the config `key`, if it is invalid or empty.
 
     >>> read_change(ModelChange, {"freeze": "embedding"}, "change_structure").freeze
     ('embedding',)
@@ -94,10 +82,9 @@ Schedule = Annotated[list[dict[str, Any]], BeforeValidator(check_schedule)]
 
 
 def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Config:
-    """Return a copy of a model config with new values.
+    """Return a copy of a model config with new values, or raise an InputError that begins with `key`.
 
-    Added layers are residual, because a residual layer is initially the identity. `key`: config key of the change.
-    Raises an InputError that begins with `key` if a value is not possible.
+    Added layers are residual, because a residual layer is initially the identity.
 
     >>> model = {"_target_": CLASSIFIER, "encoder": {"_target_": RECURRENT}, "layers": 1}
     >>> changed_config(model, {"layers": 3}, "structure[0]")["residual_layers"]

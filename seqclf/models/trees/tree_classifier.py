@@ -18,14 +18,12 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 
 
 class TreeClassifier(SequenceClassifier):
-    """A `SequenceClassifier` of trees.
+    """A `SequenceClassifier` of trees, which in training also predicts the class of every node that has a label.
 
-    In training, the classifier also predicts the class of every node that has a label. `node_loss`: weight of a
-    labelled node. The loss is a weighted mean over trees and labelled nodes, where a tree has the weight 1. A node is
-    labelled if the text of its label is the name of a class (see `ParentsSpec.node_classes`). `arguments`: arguments of
-    `SequenceClassifier`, except `pooling` and `number_noise`. The argument `pooling` is not needed, because the encoder
-    has a single output, the state of the root. The argument `number_noise` is not needed, because trees have no numeric
-    fields.
+    The loss is a weighted mean over trees, of weight 1, and labelled nodes, of weight `node_loss`. A node is labelled
+    if the text of its label is the name of a class (see `ParentsSpec.node_classes`). `arguments`: those of
+    `SequenceClassifier`, except `pooling`, as the state of the root is the only output, and `number_noise`, as trees
+    have no numeric fields.
     """
 
     fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({"pooling": "last", "number_noise": 0.0})
@@ -39,8 +37,7 @@ class TreeClassifier(SequenceClassifier):
         super().__init__(fields, num_classes, **self.fixed_arguments, **arguments)
         self.node_loss = node_loss
         codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])
-        # The last entry, with the value -1, stands for nodes without a label. The checkpoint does not store this
-        # buffer, because the buffer is computed from the argument `fields`.
+        # The last entry, with the value -1, stands for nodes without a label.
         self.register_buffer("node_classes", torch.tensor([*codes, -1]), persistent=False)
 
     def training_loss(

@@ -1,8 +1,4 @@
-"""Sorting of the nodes of a batch of trees by depth, so that all nodes of one depth can be computed together.
-
-A level consists of all nodes of one depth. The children of a node are one level deeper, so a level depends only on the
-next deeper level.
-"""
+"""Sorting of the nodes of a batch of trees by depth: a level depends only on the next deeper one, and runs at once."""
 
 from __future__ import annotations
 
@@ -19,11 +15,11 @@ DOUBLINGS = 24  # argument `doublings` of `sort_nodes` in the ONNX export, for d
 class SortedNodes(NamedTuple):
     """Positions of all nodes of a padded batch (B, T), sorted by depth. Padding positions come last.
 
-    A position is an index in the flattened batch (B * T). `order`: (B * T,) sorted positions. Within a level, nodes
-    with children come before leaves. `ranks`: (B * T,) index of each position in `order`. `depths`: (B * T,) depth of
-    the node at each position. A root has the depth 0, and a padding position has the depth T. `is_inner`: (B * T,) True
-    for a node with children. `is_later`: (B * T,) True for a node that is not the first child of its parent. `parents`:
-    (B * T,) position of the parent of each node. In `parents`, a root or a padding position has its own position.
+    A position is an index in the flattened batch (B * T), and each array has one entry for each. `order`: sorted
+    positions; within a level, nodes with children come before leaves. `ranks`: index of each position in `order`.
+    `depths`: 0 for a root, T for padding. `is_inner`: True for a node with children. `is_later`: True for a node that
+    is not the first child of its parent. `parents`: position of the parent; a root or a padding position has its own
+    position.
     """
 
     order: Tensor
@@ -38,8 +34,8 @@ def sort_nodes(parents: Tensor, lengths: Tensor, doublings: int | None = None) -
     """Sort the nodes of a batch of trees by depth, with operations that ONNX has.
 
     `parents`: (B, T) int64 index of the parent of each node in the sequence, -1 for roots. `lengths`: (B,) number of
-    nodes of each tree. `doublings`: number of loop iterations. Each iteration doubles the depth that is supported, so
-    depths up to 2**`doublings` are computed. The default is the bit length of T, which is enough for any tree.
+    nodes of each tree. `doublings`: number of loop iterations, for depths up to 2**`doublings`; by default enough for
+    any tree.
 
     >>> chain_and_pair = torch.tensor([[1, 2, -1], [2, 2, -1]])
     >>> nodes = sort_nodes(chain_and_pair, torch.tensor([3, 3]))

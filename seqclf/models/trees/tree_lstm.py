@@ -18,23 +18,17 @@ FORGET_BIAS = 1.0  # initial bias that keeps the forget gates open, so that grad
 
 
 class NodeStates(NamedTuple):
-    """Hidden states of N nodes.
-
-    `states`: (N, H) hidden states. `positions`: (N,) index of each node in the flattened batch (B * T).
-    """
+    """Hidden states (N, H) of N nodes, and their positions (N,) in the flattened batch (B * T)."""
 
     states: Tensor
     positions: Tensor
 
 
 class ChildSumCell(nn.Module):
-    """Tree-LSTM cell for nodes with any number of children, which have no order.
+    """Tree-LSTM cell for nodes with any number of unordered children, whose states it adds up. Each has a forget gate.
 
-    The cell adds up the states of the children. Each child has a forget gate.
-
-    The method `forward` gets `slots` (M,), one integer for each of M children. If the parent has the index p among the
-    inner nodes of its level, the integer of its first child is 2 * p, and the integer of each further child is 2 * p +
-    1.
+    `slots`: (M,) integers of M children. If the parent has the index p among the inner nodes of its level, that of its
+    first child is 2 * p, and that of each further child is 2 * p + 1.
     """
 
     def __init__(self, hidden_size: int):
@@ -48,7 +42,7 @@ class ChildSumCell(nn.Module):
         """Return gate inputs (K, 3H) for K inner nodes, and the sum (K, H) of the cell states kept from their children.
 
         `gates` (K, 3H), `forget_gates` (K, H): gate inputs that depend only on the tokens of the inner nodes. `states`,
-        `cells`: (M, H) hidden states and cell states of the children. `slots`: see `ChildSumCell`.
+        `cells`: (M, H) of the children.
         """
         parents = slots // 2
         sums = torch.zeros_like(forget_gates).index_add(0, parents, states)
@@ -57,12 +51,9 @@ class ChildSumCell(nn.Module):
 
 
 class BinaryCell(nn.Module):
-    """Tree-LSTM cell for nodes with a left and a right child.
+    """Tree-LSTM cell for nodes with a left and a right child, zeros for a missing one. `slots`: see `ChildSumCell`.
 
-    If a node has more than two children, the states of the further children are added to the state of the right child.
-    The state of a missing child is zero.
-
-    `slots`: see `ChildSumCell`.
+    The states of more than two children are added to the state of the right child.
     """
 
     def __init__(self, hidden_size: int):
@@ -85,11 +76,10 @@ CELLS: dict[str, type[ChildSumCell] | type[BinaryCell]] = {"child_sum": ChildSum
 
 
 class TreeLSTM(SequenceEncoder):
-    """Tree-LSTM encoder (Tai et al. 2015), which reads each tree from the leaves to the root.
+    """Tree-LSTM encoder (Tai et al. 2015), which reads each tree from the leaves to the root, its only output.
 
-    The only output for a tree is the state of its root. `composition`: "child_sum" for nodes with any number of
-    children without an order, or "binary" for nodes with a left and a right child. All nodes of one depth, in all trees
-    of the batch, are computed together.
+    `composition`: "child_sum" for nodes with any number of children without an order, or "binary" for nodes with a left
+    and a right child. All nodes of one depth, in all trees of the batch, are computed together.
 
     >>> encoder = TreeLSTM(3, hidden_size=8)
     >>> parents = torch.tensor([[1, 2, -1], [2, 2, -1]])  # a chain, and a node with two children
@@ -115,8 +105,8 @@ class TreeLSTM(SequenceEncoder):
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         """Return the state of each root as an output sequence of length 1 (see `SequenceEncoder.forward`).
 
-        `parents`: (B, T) int64 index of the parent of each node. A parent comes after its children. The root is the
-        last node of a tree, and its entry in `parents` is -1.
+        `parents`: (B, T) int64 index of the parent of each node, which comes after its children; -1 for the root, the
+        last node.
         """
         nodes = sort_nodes(parents, lengths)
         roots = self.read_levels(tokens, lengths, nodes)[0][: len(lengths)]
@@ -131,10 +121,7 @@ class TreeLSTM(SequenceEncoder):
 
     @staticmethod
     def in_rows(roots: Tensor, nodes: SortedNodes, lengths: Tensor) -> Tensor:
-        """Return the states of the roots (B, H) in the order of the batch.
-
-        `roots`: (B, H) states of the roots in the order of `nodes`.
-        """
+        """Return the states of the roots (B, H), given in the order of `nodes`, in the order of the batch."""
         time = nodes.order.shape[0] // lengths.shape[0]
         positions = torch.arange(lengths.shape[0], device=lengths.device) * time + lengths - 1
         return roots.index_select(0, nodes.ranks.index_select(0, positions))
@@ -176,10 +163,7 @@ class TreeLSTM(SequenceEncoder):
 
 
 def _level_sizes(nodes: SortedNodes, order: Tensor) -> tuple[list[int], list[int]]:
-    """Return the number of nodes and the number of inner nodes of each depth.
-
-    The two lists are copied from the GPU together, so the CPU waits for the GPU only once.
-    """
+    """Return the number of nodes and of inner nodes of each depth, copied together, so that the GPU is awaited once."""
     depths = nodes.depths.index_select(0, order)
     counts = torch.bincount(depths)
     inner = torch.bincount(depths[nodes.is_inner.index_select(0, order)], minlength=len(counts))

@@ -1,7 +1,4 @@
-"""Settings of the process for a training run: seeds, threads, warnings and environment variables.
-
-The settings are restored at the end of the run.
-"""
+"""Settings of the process for a training run: seeds, threads, warnings and environment variables."""
 
 from __future__ import annotations
 
@@ -50,8 +47,8 @@ ONE_TOKEN_AT_A_TIME = (nn.RNNBase, nn.RNNCellBase, RecurrentCell, TreeLSTM)
 def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
     """Apply the settings of a training run inside the block, and restore the caller's settings at the end.
 
-    Most settings apply to the whole process, so do not run two trainings in one process at the same time. The setting
-    for denormal numbers applies only to the current thread.
+    Most apply to the whole process, so do not run two trainings in one process at the same time. The setting for
+    denormal numbers applies only to the current thread.
     """
     threads, flushing = torch.get_num_threads(), flushes_denormal()
     deterministic = torch.are_deterministic_algorithms_enabled()
@@ -77,10 +74,7 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
 
 @contextmanager
 def _random_states() -> Iterator[None]:
-    """Restore the states of all random generators at the end of the block, even after an error.
-
-    Lightning's `isolate_rng` does not restore random states after an error.
-    """
+    """Restore all random states at the end, even after an error, unlike Lightning's `isolate_rng`."""
     python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     try:
@@ -136,10 +130,9 @@ def useful_threads(work: float, available: int) -> int:
 
 
 def work_of_operation(network: nn.Module, rows: float, tokens: float) -> float:
-    """Return the number of multiplications in the largest operation of a network.
+    """Return the number of multiplications in the largest operation, for mean `rows` and `tokens` of a batch.
 
-    `rows`: mean number of rows in a batch. `tokens`: mean number of tokens in a batch. A recurrent network multiplies a
-    matrix with the tokens of one position, other networks with all tokens at once.
+    A recurrent network multiplies a matrix with the tokens of one position, other networks with all tokens at once.
     """
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
     matrices = [weight.numel() for weight in network.parameters() if weight.dim() > 1 and id(weight) not in tables]
@@ -150,7 +143,7 @@ def work_of_operation(network: nn.Module, rows: float, tokens: float) -> float:
 def training_threads(runtime: RuntimeOptions, network: nn.Module, batches: SequenceDataModule) -> int:
     """Return the number of threads that train a network on a CPU: the user's, or those that the network gains from.
 
-    The number depends on the config and the data, and on the machine only where it has fewer CPUs.
+    It depends on the config and the data, and on the machine only where it has fewer CPUs.
     """
     available = torch.get_num_threads()
     if runtime.threads or OWN_THREADS in os.environ:

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 
 
 class Ranks(NamedTuple):
-    """Rank of this process, and numbers of processes.
-
-    `rank`: rank of this process, from 0. `world_size`: number of processes on all machines. `local_world_size`: number
-    of processes on each machine.
-    """
+    """Rank of this process, from 0, and numbers of processes on all machines and on each."""
 
     rank: int
     world_size: int
@@ -46,10 +42,7 @@ class Ranks(NamedTuple):
 
 
 def torchrun_ranks() -> Ranks | None:
-    """Return the rank and the numbers of processes that torchrun has set, or `None`.
-
-    The result is `None` if torchrun started no process, or only this process.
-    """
+    """Return the rank and the numbers of processes that torchrun has set, or `None` without another process."""
     # Processes that Lightning starts lack the variable LOCAL_WORLD_SIZE. Lightning starts these processes with the
     # arguments of rank 0.
     if "LOCAL_WORLD_SIZE" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
@@ -61,10 +54,7 @@ DEFAULTS = {"devices": "auto", "num_nodes": 1}  # as in conf/trainer
 
 
 def join_ranks(config: TrainConfig) -> TrainConfig:
-    """Return the config with the trainer's number of devices, number of machines and strategy set to match torchrun.
-
-    Raises InputError if a number that the user has set contradicts torchrun.
-    """
+    """Return the config with the trainer's devices, machines and strategy of torchrun, or raise InputError."""
     ranks = torchrun_ranks()
     if ranks is None:
         return config
@@ -87,7 +77,7 @@ def join_ranks(config: TrainConfig) -> TrainConfig:
 
 
 def _count(devices: Any) -> int | None:
-    """Return the number of devices that `trainer.devices` requests, or `None` for all devices.
+    """The number of devices that `trainer.devices` requests, or `None` for all.
 
     >>> [_count(devices) for devices in (2, "2", [0, 3], "0, 3", "auto", -1)]
     [2, 2, 2, 2, None, None]
@@ -107,10 +97,7 @@ _TRAININGS = itertools.count()  # number of trainings so far in this process, be
 
 
 def shared_run_folder(run: Path) -> Path:
-    """Return the run folder of rank 0.
-
-    Every rank that torchrun started gets this folder. Ranks other than 0 remove their own empty run folders.
-    """
+    """Return the run folder of rank 0 to every rank of torchrun. The others remove their own empty run folders."""
     ranks = torchrun_ranks()
     if ranks is None:
         return run
@@ -139,7 +126,6 @@ def only_rank_zero_prints() -> Iterator[None]:
 
 @cache
 def _store() -> Store:
-    """Return the key-value store that all ranks of torchrun share."""
     from torch.distributed.rendezvous import rendezvous
 
     return next(rendezvous("env://"))[0]
@@ -156,9 +142,8 @@ LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 def launching_ranks(run: Path) -> Iterator[None]:
     """Let Lightning start the other ranks of one training run inside the block.
 
-    In a Hydra multirun, the other ranks get the arguments of the current job instead of the arguments of the multirun.
-    At the end of the block, the process group is destroyed, so that the next training in this process can start new
-    ranks.
+    In a Hydra multirun, they get the arguments of the current job. At the end, the process group is destroyed, so that
+    the next training in this process can start new ranks.
     """
     external = {name: os.environ[name] for name in (*LAUNCHED, LOG_LEVEL) if name in os.environ}
     os.environ.setdefault(LOG_LEVEL, "ERROR")  # otherwise other ranks print C++ stack traces when rank 0 ends
@@ -224,3 +209,19 @@ def ending_with_parent() -> Iterator[None]:
         yield
     finally:
         ended.set()
+
+
+@contextmanager
+def explained_loss(rank: int, timeout_s: float, advice: Callable[[], str]) -> Iterator[None]:
+    """Convert an error of the process group to an InputError. `advice`: returns a sentence on how to resume."""
+    from torch.distributed import DistError
+
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, DistError) and "gloo" not in text.lower() and "NCCL" not in text:
+            raise
+        is_late = "timed out" in text.lower() or "timeout" in text.lower()
+        problem = f"did not answer within {timeout_s:g} s (runtime.rank_timeout)" if is_late else "has ended"
+        raise InputError(f"rank {rank}", f"another rank {problem}", advice()) from None

@@ -1,6 +1,6 @@
 """Checks of each `_target_` in a training config: it can be imported, is the right class and takes the given arguments.
 
-These checks import PyTorch but read no data, so a mistake is reported before hours of data preparation.
+They import PyTorch but read no data, so a mistake is reported before hours of data preparation.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
 
 
 def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callback]:
-    """Build the callbacks of a list of `_target_` dicts.
-
-    Raises InputError, which names the config key, if a callback rejects an argument value.
+    """Build the callbacks of `_target_` dicts. Raises InputError, with the config key, for a wrong argument.
 
     >>> build_callbacks([{"_target_": "lightning.pytorch.callbacks.LambdaCallback"}])[0].state_key
     'LambdaCallback'
@@ -139,10 +137,9 @@ def _try_optimizer(settings: Config) -> None:
 
 
 def resolve_model(settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a network and its encoder, with default values for missing arguments.
+    """Return the settings of a network and its encoder, with defaults for missing arguments of this package.
 
-    Values are checked against their declared types. Classes of other packages get no default values. Raises InputError
-    for an argument that no class takes, and for a missing one.
+    Raises InputError for a value of a wrong type, for an argument that no class takes, and for a missing one.
     """
     network = locate_subclass(settings["_target_"], SequenceNetwork, "model._target_")
     _require_arguments("model", network, OF_MODEL)
@@ -155,10 +152,9 @@ def resolve_model(settings: Mapping[str, Any]) -> Config:
 
 
 def resolve_for_data(settings: Config, dataset: Mapping[str, Any]) -> tuple[Config, str]:
-    """Return the settings of a network that follow from the data, and a text that explains them.
+    """Return the settings of a network that follow from the data, and a text that explains them, empty without any.
 
-    A network may have the method `for_data(settings, dataset)`, which returns both (see `HeadsClassifier`). Other
-    networks keep their settings, and the text is empty. `dataset`: see `Dataset.description()`.
+    A network may define `for_data(settings, dataset)` (see `HeadsClassifier`). `dataset`: see `Dataset.description()`.
     """
     network: Any = locate(settings["_target_"])
     if not hasattr(network, "for_data"):
@@ -170,11 +166,7 @@ def resolve_for_data(settings: Config, dataset: Mapping[str, Any]) -> tuple[Conf
 def _resolve(
     key: str, located: type, settings: Mapping[str, Any], provided: Collection[str], others: Collection[str] = ()
 ) -> Config:
-    """Return settings with default values for missing arguments of the class `located`.
-
-    `provided`: arguments that the settings may not name. `others`: settings that are not arguments. Raises InputError
-    for an unknown argument, for a missing one, and for a value that does not fit its declared type.
-    """
+    """`provided`: arguments that the settings may not name. `others`: settings that are not arguments."""
     arguments = {name: value for name, value in settings.items() if name not in ("_target_", *others)}
     check_arguments(key, located, arguments, provided)
     check_values(key, located, arguments)
@@ -182,7 +174,6 @@ def _resolve(
 
 
 def _missing(owner: type, named: Collection[str]) -> Config:
-    """Return the default values of the arguments of `owner` that are not in `named`, none of a third-party class."""
     defaults = {} if is_foreign(owner.__module__) else defaults_of(owner)
     return {name: value for name, value in defaults.items() if name not in named}
 
@@ -195,10 +186,7 @@ def _require_arguments(key: str, located: type, names: Collection[str]) -> None:
 
 
 def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str, Any]) -> Config:
-    """Return the settings of a classifier that passes the arguments of its encoder on to it.
-
-    Arguments of the encoder may be in the block `encoder` or in the block `model` itself.
-    """
+    """Arguments of the encoder may be in the block `encoder` or in the block `model` itself."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
         raise InputError("model.encoder._target_", "missing", "name the class of the encoder, or set model=lstm")
     block = {name: value for name, value in settings["encoder"].items() if name != "_target_"}
@@ -246,11 +234,7 @@ def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str
 
 
 def _check_parts(group: str, encoder: type, settings: Mapping[str, Any]) -> None:
-    """Raise InputError if the config of a part of an encoder, such as a recurrent cell, has a wrong argument.
-
-    A third-party encoder may use a dict as it likes, unless the argument has a type with `TargetOf`. `group`: config
-    key of `settings`.
-    """
+    """A third-party encoder may use a dict as it likes, unless the argument has a type with `TargetOf`."""
     kinds = target_kinds(encoder)
     for name, part in settings.items():
         is_part = isinstance(part, Mapping) and "_target_" in part

@@ -1,7 +1,6 @@
 """Checks of networks of other packages: logits of the right shape, without padding, from saved weights, and in ONNX.
 
-Tests ensure these properties for the networks of this package. A network of one's own easily lacks one, which would be
-found after the training, or never.
+A network of one's own easily lacks one of these, which would be found after the training, or never.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ MORE_TOKENS, PADDED_WIDTH = (10, 0, 4, 7), 13
 
 
 def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -> None:
-    """Check the network of a task, before its training, if it is not of this package.
+    """Check the network of a task before its training, if it is not of this package, or raise InputError.
 
     `export`: True to check also that it exports to ONNX; it then takes sequences of any length. `shortest`: number of
-    tokens of the shortest sequence in the data. Raises InputError, which names the class of the network.
+    tokens of the shortest sequence in the data.
     """
     if foreign := _foreign_target(task):
         network, fields = task.model.independent_parts()[0], task.hparams["dataset"]["fields"]
@@ -70,9 +69,9 @@ def _foreign_target(task: SequenceTask) -> str | None:
 def check_logits(
     network: nn.Module, fields: Sequence[FieldSpec], num_classes: int, key: str = "model", shortest: int = 1
 ) -> None:
-    """Raise InputError unless `network` returns floating-point logits (B, `num_classes`).
+    """Raise InputError, with the config `key`, unless `network` returns floating-point logits (B, `num_classes`).
 
-    `key`: config key at the start of the error. `shortest`: number of tokens of the shortest sequence in the batch.
+    `shortest`: number of tokens of the shortest sequence in the batch.
 
     >>> class Mean(nn.Module):
     ...     def forward(self, fields, lengths, host_lengths):
@@ -96,7 +95,7 @@ def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "m
     """Return the largest change of a logit by padding, of random values, and by the other sequences of a batch.
 
     Each sequence of a padded batch is also run alone. The change is divided by the largest logit if that exceeds 1.
-    `key`, `shortest`: see `check_logits`. Raises InputError if the network fails, or if logits are not finite.
+    Raises InputError if the network fails, or if logits are not finite.
 
     >>> class Mean(nn.Module):
     ...     def forward(self, fields, lengths, host_lengths):
@@ -146,10 +145,7 @@ def _check_reloaded(
 
 
 def check_exportable(network: SequenceNetwork, fields: Sequence[FieldSpec], key: str) -> None:
-    """Raise InputError unless `network` exports to ONNX, and gives the same logits there on the grid of input shapes.
-
-    `key`: config key at the start of the error.
-    """
+    """Raise InputError, with the config `key`, unless `network` keeps its logits in ONNX on the parity grid."""
     with scratch_folder(Path(tempfile.gettempdir()), "export-") as folder:
         path = folder / "model.onnx"
         export_onnx(network, fields, path, key)
@@ -177,7 +173,6 @@ def padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.nda
 
 
 def _run(network: nn.Module, inputs: Inputs, key: str) -> Any:
-    """Run a network in evaluation mode, and then restore the mode of each module."""
     lengths = inputs["lengths"]
     fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
     modes = {module: module.training for module in network.modules()}

@@ -1,4 +1,1 @@
-"""Experiment loggers that are used in addition to `metrics.csv`.
-
-Each logger is one module with the interface of `run_logger.py`.
-"""
+"""Experiment loggers beside `metrics.csv`, each a module with the interface of `run_logger.py`."""

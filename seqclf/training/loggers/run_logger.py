@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 
 
 def shown_name(name: str) -> str:
-    """Return the name under which a logger shows a score. `name`: name of the score in Lightning.
+    """Return the name under which a logger shows a score of Lightning.
 
     >>> shown_name("validation/recall"), shown_name("validation/recall/yes"), shown_name("system/step_ms")
     ('validation/macro_recall', 'validation/recall_of_yes', 'system/step_ms')
@@ -56,9 +56,9 @@ def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
 class FinishedRun:
     """Results and files of a run after training and evaluation.
 
-    `name`: name of the dataset. `epochs`: number of completed epochs. `report`: path of the report file, None if it was
-    not written; metrics.json is beside it. Both are those of the run, or forms of them without rows of the data
-    (`upload_rows`). `bundle`: path of the bundle folder, None if it was not written.
+    `report`: path of the report file, None if it was not written; metrics.json is beside it. Both are those of the run,
+    or forms of them without rows of the data (`upload_rows`). `bundle`: path of the bundle folder, None if it was not
+    written.
     """
 
     name: str
@@ -71,12 +71,7 @@ class FinishedRun:
     bundle: Path | None
 
     def scores_beside_curves(self) -> dict[str, float]:
-        """Return the scores of the exported model as a dict name → score.
-
-        The names suit loggers that also show a curve of each score by epoch. A score is named `split/name`. If the
-        split has a curve by epoch, the score is named `final/split/name`, so that it differs from the name of the
-        curve.
-        """
+        """Return the scores of the exported model, by `split/name`, or `final/split/name` beside a curve."""
         return {
             f"{split}/{name}" if split in ("test", "baseline") else f"final/{split}/{name}": value
             for split, scores in self.result.scores().items()
@@ -85,10 +80,9 @@ class FinishedRun:
 
 
 class RunLogger(ABC):
-    """Base class of experiment loggers. An object logs one run.
+    """Base class of experiment loggers, for one run. `curves`: Lightning logger of values by step or by epoch.
 
-    `curves`: Lightning logger for values that are logged by step or by epoch. If `log_result` or `close` fails, only a
-    warning is shown, so that the trained model is not lost.
+    If `log_result` or `close` fails, only a warning is shown, so that the trained model is not lost.
     """
 
     service: ClassVar[str]  # name of the service in messages
@@ -160,10 +154,7 @@ def within(seconds: float | None, task: Callable[[], Result]) -> Result:
 
 
 def answers(url: str, seconds: float) -> bool:
-    """Return True if a server answers an HTTP request within `seconds`.
-
-    The timeout of a request covers neither the DNS lookup nor an answer that comes byte by byte.
-    """
+    """Return True if a server answers within `seconds`, which include the DNS lookup and a slow answer."""
     try:
         within(seconds, lambda: urlopen(url, timeout=seconds).close())
     except HTTPError as error:
@@ -188,10 +179,9 @@ LOGGERS = {
 
 
 def open_logger(settings: Config, run: Path, config: Config) -> RunLogger | None:
-    """Return the logger that `settings` (conf/logger) select.
+    """Return the logger that `settings` (conf/logger) select, None if there is none, or if it cannot start.
 
-    The result is None if no logger is selected, or if the logger cannot start. `run`: path of the run folder. `config`:
-    config of the run, which is logged too. Raises InputError if the package of the logger is not installed.
+    Raises InputError if the package of the logger is not installed.
     """
     name = settings["name"]
     if name not in LOGGERS:

@@ -94,10 +94,7 @@ def _confusion_matrix(split: str, outputs: SplitOutputs, decision: Decision, cla
 
 
 def _curves(split: str, truth: np.ndarray, score: np.ndarray, label: str) -> dict[str, Any]:
-    """Return the precision-recall and ROC plots of the positive label.
-
-    `truth`: (N,) True for rows of the label. `score`: (N,) ranking scores -log(1 - p).
-    """
+    """Return the plots of the label. `truth`: (N,) True for its rows. `score`: (N,) ranking scores -log(1 - p)."""
     from sklearn.metrics import precision_recall_curve, roc_curve
 
     recall = metric_title("recall", label)
@@ -112,7 +109,6 @@ def _curves(split: str, truth: np.ndarray, score: np.ndarray, label: str) -> dic
 
 
 def _line(columns: Mapping[str, np.ndarray], title: str) -> Any:
-    """Return a plot of the second column over the first, with at most `CURVE_POINTS` evenly spaced rows."""
     import wandb
 
     rows = np.stack(list(columns.values()), axis=1)
@@ -134,8 +130,7 @@ class _Curves(WandbLogger):
 class WandbRun(RunLogger):
     """A run in W&B, online or offline.
 
-    In W&B, the curve and the final value of a score have the same name. The history of a score in W&B is its curve by
-    epoch, and the summary of a score is the value of the exported model.
+    Under the name of a score, the history is its curve by epoch, and the summary is the value of the exported model.
     """
 
     service = "Weights & Biases"
@@ -229,7 +224,6 @@ def _server() -> str:
 
 
 def _id_in(run: Path) -> str | None:
-    """Return the id of the latest W&B run of a run folder, None if it has none."""
     files = run.glob("wandb/*run-*/run-*.wandb")
     latest = max(files, key=lambda path: path.stat().st_mtime, default=None)
     return None if latest is None else latest.stem.removeprefix("run-")

@@ -40,7 +40,6 @@ def one_thread():
 
 
 def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 30, seed: int = 0) -> Split:
-    """Rows of smooth numbers and random ids, with three classes."""
     random = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(random.integers(1, longest + 1, rows))])
     arrays: dict[str, np.ndarray] = {}
@@ -69,7 +68,6 @@ def training_rows(split: Split) -> SplitRows:
 
 
 def rows_of(fields: dict[str, list[np.ndarray]], labels: Any, classes: int, groups: Any = None) -> SplitRows:
-    """Rows of category fields, given as one array of ids for each row."""
     offsets = np.append(0, np.cumsum([len(ids) for ids in next(iter(fields.values()))]))
     arrays = {name: np.concatenate(values).astype(np.int32) for name, values in fields.items()}
     labels = np.asarray(labels)

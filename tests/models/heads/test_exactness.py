@@ -36,7 +36,6 @@ each_export = pytest.mark.parametrize(
 
 
 def inputs_of(fields, lengths=LENGTHS, padding=5, seed=0):
-    """Random inputs whose padding is NaN in number fields and random in others."""
     inputs = example_inputs(fields, lengths, int(lengths.max()) + padding, np.random.default_rng(seed))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
     outside = torch.arange(int(lengths.max()) + padding) >= torch.from_numpy(lengths)[:, None]

@@ -86,19 +86,6 @@ def test_the_kernels_head_is_the_ridge_regression_of_scikit_learn(fitted):
     assert np.corrcoef(fit[:, 0], found[:, 0])[0, 1] > 0.9999
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"heads": ["recurent"]}, r"model\.heads=\[recurent\]"),
-        ({"window": "auto"}, r"model\.window=auto: needs the data"),
-        ({"dilations": [0]}, r"model\.dilations"),
-    ],
-)
-def test_settings_that_cannot_be_used_are_one_line(options, text):
-    with pytest.raises(InputError, match=text):
-        HeadsClassifier([NUMBER], 3, **{**PLAIN, **options})
-
-
 def test_each_head_learns_from_its_own_loss():
     """The gradient of one head does not depend on the others."""
     fields = [CATEGORY]

@@ -16,7 +16,6 @@ def draw(rows, width, classes, seed=0):
 
 
 def solve_ridge(features, targets, penalty):
-    """Weights (F, C) of centred rows, by the normal equations."""
     centred = features - features.mean(0)
     gram = centred.T @ centred + penalty * np.eye(features.shape[1])
     return np.linalg.solve(gram, centred.T @ (targets - targets.mean(0)))

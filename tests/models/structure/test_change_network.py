@@ -30,8 +30,6 @@ LSTM = {
 
 
 class Case:
-    """A network with the config that it was built from, whose structure changes again and again."""
-
     def __init__(self, dtype: torch.dtype = torch.float32, seed: int = 0, **settings: Any):
         torch.manual_seed(seed)
         self.config: dict[str, Any] = {**LSTM, **settings}

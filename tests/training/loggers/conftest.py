@@ -47,8 +47,6 @@ class StubRun:
 
 @pytest.fixture
 def settings() -> Callable[..., dict[str, Any]]:
-    """`settings("logger=mlflow", "logger.tags={a: b}")`: the checked block `logger` of a composed config."""
-
     def compose_block(*overrides: str) -> dict[str, Any]:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             block = OmegaConf.to_container(compose("train", list(overrides)).logger, resolve=True)
@@ -59,7 +57,6 @@ def settings() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def finished(tmp_path) -> FinishedRun:
-    """Two classes, of which `yes` is positive, on three splits, with a baseline that the model is compared with."""
     generator = np.random.default_rng(0)
     outputs = {}
     for split in ("train", "validation", "test"):

@@ -21,7 +21,6 @@ pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir(), reason="installed without 
 
 
 def texts(value):
-    """Yield all strings in nested lists and dictionaries."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):

@@ -13,7 +13,7 @@ import pytest
 import wandb
 from support.wandb_records import records, run_of
 
-from seqclf.training.loggers import run_logger, wandb_logger
+from seqclf.training.loggers import wandb_logger
 from seqclf.training.loggers.wandb_logger import WandbRun, log_result
 
 from .conftest import StubRun
@@ -43,17 +43,6 @@ def server(kind):
         if kind == "hangs":
             listening.listen()
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-
-
-def test_a_name_lookup_that_hangs_is_given_up_in_time(monkeypatch):
-    def slow(*arguments, **options):
-        time.sleep(3)
-        raise socket.gaierror
-
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    start = time.monotonic()
-    assert not run_logger.answers("http://nowhere.invalid", 0.2)
-    assert time.monotonic() - start < 2
 
 
 class StartedError(Exception):
@@ -94,20 +83,6 @@ def test_a_server_that_answers_but_starts_no_run_is_given_up_in_time(tmp_path, m
         WandbRun.open(SETTINGS, tmp_path, {})
     assert modes == [("online", True), ("offline", True)]
     assert capsys.readouterr().err.startswith("Weights & Biases: Timed out initializing run; the run is recorded")
-
-
-def test_an_online_run_says_what_it_uploads_and_how_to_keep_it_here(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(wandb_logger, "_init", lambda *arguments: StubRun())
-    monkeypatch.setattr(wandb_logger, "_has_key", lambda: True)
-    monkeypatch.setattr(wandb_logger, "answers", lambda url, seconds: True)
-    for mode, bundle in (("online", True), ("online", False), ("offline", True)):
-        settings = {**SETTINGS, "mode": mode, "log_bundle": bundle, "upload_rows": bundle}
-        WandbRun.open(settings, tmp_path, {})
-    whole, without_bundle = capsys.readouterr().err.splitlines()
-    for part in ("config", "logger.mode=offline keeps all of it here"):
-        assert part in whole and part in without_bundle
-    assert "report with rows of the data" in whole and "report without rows of the data" in without_bundle
-    assert "bundle" in whole and "bundle" not in without_bundle
 
 
 def test_logging_and_uploads_share_the_seconds_of_the_end(finished, monkeypatch, tmp_path):
