@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from random import Random
 
 import psutil
@@ -13,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from support.doc_pages import DOCS, blocks
 
-pytest.importorskip("ray.train")
+if find_spec("ray") is None:  # not imported: Ray reads its environment then (see test_ray_engine)
+    pytest.skip("needs Ray", allow_module_level=True)
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.filterwarnings("ignore:.*subprocess.*:ResourceWarning"),
