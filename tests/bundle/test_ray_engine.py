@@ -1,4 +1,4 @@
-"""Prediction on Ray: the table is that of one process, whatever happens to actors and nodes."""
+"""Prediction on Ray: the table is that of one process, whatever happens to actors."""
 
 import signal
 import subprocess
