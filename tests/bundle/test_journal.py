@@ -183,12 +183,15 @@ def test_a_change_starts_afresh_and_is_named(predict, bundle, files, changed, ca
     assert predict("out.parquet", **options)[1] == ROWS - WINDOW_ROWS  # the windows of the first command are gone
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", "cut"])
+@pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "sample", "identity"])
 def test_a_damaged_window_is_predicted_again(predict, files, damage):
     (expected, _), before = predict("out.parquet"), content(files / "out.parquet")
     kill(predict, "out.parquet", 5)
     path = sorted(journal_folder(f"{files}/out.parquet").glob(f"*{WINDOW}"))[2]
-    path.write_bytes(path.read_bytes()[:-9] if damage == "cut" else damage)
+    marks = {"sample": (b"PK\x03\x04", b"KP\x03\x04"), "identity": (b'"options":', b'"choices":')}
+    stored = path.read_bytes()
+    changed = stored.replace(*marks[damage]) if damage in marks else damage
+    path.write_bytes(stored[:-9] if damage == "cut" else changed)
     result, predicted = predict("out.parquet")
     assert result == expected and content(files / "out.parquet") == before
     assert predicted == ROWS - 2 * WINDOW_ROWS
@@ -201,6 +204,13 @@ def test_rows_in_another_order_are_predicted_again(predict, files, monkeypatch):
     table = pq.read_table(files / "new.parquet")
     pq.write_table(table.take(pa.array(range(ROWS)[::-1])), files / "new.parquet")
     assert predict("out.parquet")[1] == ROWS
+
+
+def test_any_date_of_arrow_has_a_key():
+    days = [[0, 1, 4_000_000], [0, 1, 5_000_000], [0, 2, 4_000_000]]
+    columns = [pa.RecordBatch.from_pydict({"day": pa.array(each, pa.date32())}) for each in days]
+    first, other, inner = (journal._key(SimpleNamespace(columns=each, first_row=1)) for each in columns)
+    assert first == inner != other
 
 
 def test_an_output_has_one_writer(predict, files):
