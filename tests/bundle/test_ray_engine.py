@@ -191,6 +191,15 @@ def test_a_cluster_that_is_not_there_is_one_line(classifier):
             pass
 
 
+def test_a_cluster_that_is_lost_is_one_line():
+    def lost(*_, **__):
+        raise ConnectionError("GCS is gone")
+
+    ray = SimpleNamespace(wait=lost, exceptions=SimpleNamespace(RayError=RuntimeError))
+    with pytest.raises(InputError, match="GCS is gone"):
+        list(RayEngine(ray, [], "ray.address=auto").results([SimpleNamespace(columns=[], first_row=1)]))
+
+
 def test_a_bundle_that_was_replaced_is_not_sent(classifier, copy_bundle):
     folder = copy_bundle("events")
     loaded = type(classifier("events"))(folder, device="cpu", threads=1)
