@@ -7,6 +7,7 @@ import threading
 import time
 from importlib.util import find_spec
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pyarrow as pa
@@ -192,9 +193,7 @@ def test_a_cluster_that_is_not_there_is_one_line(classifier):
 
 
 def test_a_cluster_that_is_lost_is_one_line():
-    def lost(*_, **__):
-        raise ConnectionError("GCS is gone")
-
+    lost = Mock(side_effect=ConnectionError("GCS is gone"))
     ray = SimpleNamespace(wait=lost, exceptions=SimpleNamespace(RayError=RuntimeError))
     with pytest.raises(InputError, match="GCS is gone"):
         list(RayEngine(ray, [], "ray.address=auto").results([SimpleNamespace(columns=[], first_row=1)]))
@@ -219,9 +218,3 @@ def test_settings_of_another_engine_are_refused(engine, sequence, actors, where)
     with pytest.raises(InputError) as refused:
         _check_engine(settings)
     assert refused.value.where == where
-
-
-def test_a_missing_extra_is_one_line(classifier, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"seqclf\[ray\]"), ray_engine(classifier("events"), SETTINGS, None):
-        pass
