@@ -9,13 +9,13 @@ SECRET = re.compile(r"[?&#;][^=&]*(key|secret|token|sig|credential|pass|pwd)[^=&
 HERE = r"(?:(?!,\w+://)[^\s'\"])*"  # text up to the next URL of a list
 USER = rf"((?:[^\s/?#'\":@]*:(?!\d+/){HERE}|[^\s/?#'\"]*)@)?"  # a password may hold any character
 URL = re.compile(rf"\b(\w+)://{USER}((?:(?!,\w+://)[^\s?#'\"])*)([?#]{HERE}(?<![:;,.)]))?")
-STORE = re.compile("s3[an]?|gc?s|abfss?|hdfs", re.IGNORECASE)  # schemes of stores, in whose URLs ? is a pattern
+STORE = re.compile("s3[an]?|gc?s", re.IGNORECASE)  # schemes of stores, in whose URLs ? is a pattern
 
 
 def without_credentials(text: str) -> str:
     """Return a text in which each URL has `***` for its user, for the values of its query and for its fragment.
 
-    Kept are the container of an Azure URL, which stands where other URLs have a user, and a pattern of a store.
+    A pattern of a store is kept.
 
     >>> without_credentials("https://me:word@host/t.csv?X-Amz-Signature=ab&x=1: no file")
     'https://***@host/t.csv?X-Amz-Signature=***&x=***: no file'
@@ -23,10 +23,9 @@ def without_credentials(text: str) -> str:
 
     def masked(url: re.Match[str]) -> str:
         scheme, user, place, query = (part or "" for part in url.groups())
-        shown = user if scheme.startswith("abfs") and ":" not in user else user and "***@"
         if SECRET.search(query) or not STORE.fullmatch(scheme):
             query = re.sub("=[^&#]*", "=***", query) if "=" in query else query[:1] and f"{query[0]}***"
-        return f"{scheme}://{shown}{place}{query}"
+        return f"{scheme}://{user and '***@'}{place}{query}"
 
     return URL.sub(masked, text)
 

@@ -41,10 +41,9 @@ def test_an_error_shows_no_credentials_of_a_url(url):
 @pytest.mark.parametrize(
     "url",
     [
-        "abfs://container@account/t.csv",
         "s3://b/?/year=2024/x.csv",
         "https://h/a@b/x.csv",
-        "hdfs://n/p-?.csv",
+        "gcs://n/p-?.csv",
         "S3://b/t?.csv",
         "http://h:80/u/me@x.com/t.csv",
     ],

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import onnxruntime
@@ -167,24 +168,28 @@ class Journal:
 
     def _read(self, window: Window) -> list[Result] | None:
         """Return the results of the next window, or None if they are not in the folder. Restore the sample after it."""
+        key = _key(window)
         try:
             with pa.ipc.open_file(self._path.read_bytes()) as file:
                 batches = [file.get_batch_with_custom_metadata(each) for each in range(file.num_record_batches)]
-        except (OSError, pa.ArrowException):
+            about = batches[0].custom_metadata
+            before = json.loads(about[b"identity"])
+            if changed := [name for name, digest in self.identity.items() if before.get(name) != digest]:
+                show_note(f"starts afresh: {' and '.join(changed)} changed since the command was killed")
+            if changed or about[b"key"].decode() != key:
+                return None
+            with np.load(io.BytesIO(about[b"sample"]), allow_pickle=False) as sample:
+                sampled = {name.removeprefix(SAMPLED): sample[name] for name in sample.files}
+            results = [Result(batch, Counts(*json.loads(metadata[b"counts"]))) for batch, metadata in batches]
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile, pa.ArrowException):
             return None
-        about = batches[0].custom_metadata
-        before = json.loads(about[b"identity"])
-        if changed := [name for name, digest in self.identity.items() if before[name] != digest]:
-            show_note(f"starts afresh: {' and '.join(changed)} changed since the command was killed")
-        if changed or about[b"key"].decode() != _key(window):
-            return None
-        with np.load(io.BytesIO(about[b"sample"]), allow_pickle=False) as sample:
-            self.sample.restore({name.removeprefix(SAMPLED): sample[name] for name in sample.files})
-        return [Result(batch, Counts(*json.loads(metadata[b"counts"]))) for batch, metadata in batches]
+        self.sample.restore(sampled)
+        return results
 
 
 def _key(window: Window) -> str:
     """Digest the place, and the first and last rows, because a query may give its rows in another order."""
-    columns = window.columns
-    ends = columns.take(pa.array([0, columns.num_rows - 1])).to_pylist()
-    return _digest((window.first_row, columns.num_rows, ends))
+    columns, ends = window.columns, io.BytesIO()
+    with pa.ipc.new_stream(ends, columns.schema) as stream:  # Python has not all dates of Arrow
+        stream.write_batch(columns.take(pa.array([0, columns.num_rows - 1])))
+    return _digest((window.first_row, columns.num_rows, ends.getvalue()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle import row_writers
-from seqclf.data.reading.object_store import delete_object, has_objects, is_object_url, store_object
+from seqclf.data.reading.object_store import delete_object, has_objects, location, scheme_of, store_object
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder
 
@@ -25,7 +25,8 @@ def check_output(output: str) -> None:
 
     Commands call this function before they read the input.
     """
-    is_remote = is_object_url(output)
+    if is_remote := scheme_of(output) is not None:
+        location(output, KEY)
     if not output.endswith("/"):
         row_writers.check_kind(output)
         if not is_remote:
@@ -45,9 +46,9 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
     A folder gets the files `part-00000.parquet`, `part-00001.parquet`, …, of one million rows or slightly more.
     """
     if output.endswith("/"):
-        with _open_remote_parts(output, schema) if is_object_url(output) else _open_parts(output, schema) as parts:
+        with _open_remote_parts(output, schema) if scheme_of(output) else _open_parts(output, schema) as parts:
             yield parts
-    elif is_object_url(output):
+    elif scheme_of(output):
         with scratch_folder(Path(tempfile.gettempdir()), "output") as folder:
             file = folder / output.rpartition("/")[2]
             with row_writers.open_writer(file, schema) as writer:

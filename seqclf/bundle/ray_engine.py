@@ -11,8 +11,9 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, chdir, contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,14 +92,16 @@ class RayEngine:
         def arrived() -> Iterator[list[Result]]:
             """Wait for an actor. Yield the results at the head of `order` that have arrived."""
             signals.raise_lost()  # a signal handler's exception is lost if a callback of Ray was running
-            found, _ = self.ray.wait([*running, *self.starting], timeout=POLL_S)
+            references = [*running, *self.starting]
+            remedy = "see `ray status`, and start the command again"
+            found, _ = self._answer(lambda: self.ray.wait(references, timeout=POLL_S), "Ray failed", remedy)
             for reference in found:
                 if reference in self.starting:
                     self._greet(reference)
                 else:
                     actor, rows = running.pop(reference)
                     remedy = "try fewer ray.actors; engine=local shows an error of the code"
-                    done[reference] = self._answer(reference, f"{rows} failed", remedy)
+                    done[reference] = self._answer(partial(self.ray.get, reference), f"{rows} failed", remedy)
                     self.free.append(actor)
             if not self.provider and time.monotonic() > begun + START_S:
                 problem = f"no actor could start for {START_S:.0f} s"
@@ -118,15 +121,15 @@ class RayEngine:
 
     def _greet(self, reference: Any) -> None:
         remedy = f"install seqclf {__version__} and its packages on every node"
-        version, self.provider = self._answer(reference, "an actor cannot start", remedy)
+        version, self.provider = self._answer(lambda: self.ray.get(reference), "an actor cannot start", remedy)
         if version != __version__:
             raise InputError(self.where, f"a node has seqclf {version}, this one {__version__}", remedy)
         self.free.extend([self.starting.pop(reference)] * WINDOWS_PER_ACTOR)
 
-    def _answer(self, reference: Any, problem: str, remedy: str) -> Any:
+    def _answer(self, ask: Callable[[], Any], problem: str, remedy: str) -> Any:
         try:
-            return self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:
+            return ask()
+        except (self.ray.exceptions.RayError, ConnectionError) as error:
             cause = getattr(error, "cause", None) or error  # the exception that was raised in the actor, if any
             if isinstance(cause, InputError):
                 raise cause from None
@@ -196,7 +199,8 @@ def ray_engine(
             num_cpus=threads, num_gpus=gpus, max_restarts=MAX_RESTARTS, max_task_retries=MAX_RESTARTS
         )
         count = actors or max(1, int(fitting))
-        started = [actor.remote(files, classifier.folder, settings, by_field) for _ in range(count)]
+        stored = ray.put(files)  # once, also for actors that start again, as long as this block runs
+        started = [actor.remote(stored, classifier.folder, settings, by_field) for _ in range(count)]
         yield RayEngine(ray, started, where)
 
 

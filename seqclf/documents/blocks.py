@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from seqclf.documents.formatting import head_and_tail
 
@@ -95,42 +95,17 @@ class Picture:
     description: str
 
 
-class HeatCell(NamedTuple):
-    """A cell of a heat map. `share`: strength of its colour, from 0 to 1.
-
-    `kind`: "up" for a number ≥ 0, "down" for one below, "count" for a count, "unknown" for a dashed frame, "active" for
-    a bar, and "" for a text.
-    """
-
-    text: str
-    share: float = 0.0
-    kind: str = ""
-
-
 @dataclass(frozen=True)
 class HeatMap:
-    """A table of coloured cells.
+    """A table of coloured cells on a page.
 
-    `rows`: pairs (row heading, cells); a padding cell is `None`. `corner`: meaning of the column headings, such as
-    "token".
+    `rows`: pairs (row heading, cells); a cell is (text, strength of its colour from 0 to 1). `corner`: meaning of the
+    row headings.
     """
 
-    caption: str
-    rows: Sequence[tuple[str, Sequence[HeatCell | None]]]
-    headings: Sequence[str] = ()
-    corner: str = ""
-
-
-@dataclass(frozen=True)
-class HeatMaps:
-    """Heat maps that share one legend."""
-
-    maps: Sequence[HeatMap]
-
-    @property
-    def kinds(self) -> set[str]:
-        """All cell kinds that occur in the maps. A padding cell (`None`) has the kind "pad"."""
-        return {cell.kind if cell else "pad" for one in self.maps for _, cells in one.rows for cell in cells}
+    corner: str
+    headings: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]
 
 
 @dataclass(frozen=True)
@@ -153,19 +128,15 @@ class Template:
     script: str | None = None
 
 
-Block: TypeAlias = Text | Alerts | Table | Code | Picture | HeatMaps | Folded | Template
+Block: TypeAlias = Text | Alerts | Table | Code | Picture | HeatMap | Folded | Template
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and blocks. An entry of `blocks` that is `None` is omitted.
-
-    `aside`: text next to the heading, also in the table of contents, such as a tensor shape.
-    """
+    """A heading and blocks. An entry of `blocks` that is `None` is omitted."""
 
     heading: str
     blocks: Sequence[Block | None] = ()
-    aside: str = ""
 
     @property
     def content(self) -> list[Block]:

@@ -69,7 +69,7 @@ console = make_console()
 def show_section(section: Section) -> None:
     """Print the heading of a section and its blocks. A section without printed blocks has no heading."""
     if section.printed:
-        show_line(f"\n{section.heading}  {section.aside}".rstrip(), "bold")
+        show_line(f"\n{section.heading}", "bold")
     for block in section.printed:
         show_block(block)
 

@@ -34,7 +34,7 @@ def main(config: SearchConfig) -> SearchResult:
     from seqclf.documents.terminal import console
     from seqclf.evaluation.decisions.holdout import resolve_holdout
     from seqclf.report.run_comparison import show_runs
-    from seqclf.search.trials import BEST, DATABASE, SETTINGS, open_study, run_trials, write_best
+    from seqclf.search.trials import BEST, DATABASE, SETTINGS, as_overrides, open_study, run_trials, write_best
     from seqclf.system.run_folder import locked
     from seqclf.training.checks.check_targets import resolve_targets
 
@@ -47,9 +47,9 @@ def main(config: SearchConfig) -> SearchResult:
     typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
     overrides = [*config_folders(), *typed]
     with locked(folder):
-        study = open_study(folder, options, overrides)
+        study = open_study(folder, options, space, overrides)
         if getattr(config.logger, "group", "") is None:
-            overrides.append(f"logger.group={folder.name}")
+            overrides += as_overrides({"logger.group": folder.name})
         if study.trials:
             console.print(f"goes on after {len(study.trials)} trials in {folder / DATABASE}", soft_wrap=True)
         for line in run_trials(study, options, space, overrides, folder):

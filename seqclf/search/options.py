@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
+from math import isfinite
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, model_validator
@@ -39,10 +40,11 @@ def check_space(space: dict[str, Any]) -> dict[str, Any]:
 def _is_range(values: Any) -> bool:
     if not isinstance(values, Mapping) or not {"low", "high"} <= set(values) <= {"low", "high", "log", "step"}:
         return False
-    low, high = ends = values["low"], values["high"]
-    if any(isinstance(end, bool) or not isinstance(end, (int, float)) for end in ends) or low >= high:
+    low, high, step = values["low"], values["high"], values.get("step")
+    numbers = (low, high, 1 if step is None else step)
+    if any(isinstance(each, bool) or not isinstance(each, (int, float)) or not isfinite(each) for each in numbers):
         return False
-    return not values.get("log") or (low > 0 and not values.get("step"))
+    return low < high and numbers[2] > 0 and (not values.get("log") or (low > 0 and step is None))
 
 
 def require_metric(name: str) -> str:

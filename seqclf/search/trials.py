@@ -27,11 +27,11 @@ SETTINGS, ERROR = "settings", "error"
 MAX_DRAWS = 100  # draws in a row of settings that failed before, after which the search ends
 
 
-def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
+def open_study(folder: Path, options: SearchOptions, space: Mapping[str, Any], overrides: Sequence[str]) -> Any:
     """Open the Optuna study (stored trials) in `folder`, or create one.
 
     `overrides`: the user's overrides, which are the same for all trials. Raises InputError if the stored trials have
-    others, or another metric: their values cannot be compared, and they may have trained on held-out rows.
+    others, or another space or metric: their values cannot be compared, and they may have trained on held-out rows.
     """
     try:
         import optuna
@@ -43,7 +43,7 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
     study = optuna.create_study(study_name="search", storage=storage, direction=options.direction, load_if_exists=True)
     # A search that goes on would draw the settings of its first trials again by the same seed.
     study.sampler = optuna.samplers.TPESampler(seed=options.seed + len(study.trials))
-    settings = [*sorted(overrides), f"search.metric={options.metric}"]
+    settings = [*sorted(overrides), *as_overrides({"search.metric": options.metric, "search.space": space})]
     earlier = study.user_attrs.get("overrides", settings)
     if earlier != settings:
         problem = f"holds trials of other settings ({' '.join(earlier)})"
@@ -77,6 +77,7 @@ def run_trials(
                 draws += 1
                 study.tell(trial, state=TrialState.FAIL)
                 continue
+            draws = 0
             try:
                 value = _train([*overrides, *as_overrides(settings)], folder / f"trial-{trial.number}", options.metric)
             except InputError as error:
@@ -85,7 +86,7 @@ def run_trials(
                 trial.set_user_attr(ERROR, result)
                 study.tell(trial, state=TrialState.FAIL)
             else:
-                completed, failures, draws, result = completed + 1, 0, 0, f"{value:.4f}"
+                completed, failures, result = completed + 1, 0, f"{value:.4f}"
                 study.tell(trial, value)
                 searching.advance()
             shown = " ".join(
@@ -121,7 +122,7 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> float:
     """Run the training command of a trial. Return the metric. Raises InputError if there is none."""
     # Each trial runs in its own process, because training may run out of memory and changes PyTorch's global settings.
     python = [sys.executable, "-P", "-m", "seqclf.train"]
-    command = [*python, *overrides, f"hydra.run.dir={run}", *as_overrides(OF_TRIALS)]
+    command = [*python, *overrides, *as_overrides({"hydra.run.dir": str(run), **OF_TRIALS})]
     own = {name: value for name, value in os.environ.items() if name != "WANDB_RUN_ID"}  # of one run, not of each trial
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=own)
     if done.returncode:
@@ -136,14 +137,19 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
     >>> read_metric({"validation": {"positive": {"average_precision": 0.75}}}, "validation.positive.average_precision")
     0.75
     """
-    value: Any = metrics
-    rest = name
-    while rest and isinstance(value, Mapping):  # a key may hold dots, such as the label "v0.1"
-        key = next((key for key in value if rest == key or rest.startswith(f"{key}.")), None)
-        value, rest = (None, "") if key is None else (value[key], rest[len(key) + 1 :])
-    if rest or isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"search.metric={name}", "metrics.json has no such number", "e.g. validation.recall")
-    return float(value)
+    for value in _values(metrics, name):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    raise InputError(f"search.metric={name}", "metrics.json has no such number", "e.g. validation.recall")
+
+
+def _values(value: Any, name: str) -> Iterator[Any]:
+    if not name:
+        yield value
+    elif isinstance(value, Mapping):
+        for key in value:  # all that fit, as a key may hold dots, such as the label "v0.1" beside "v0"
+            if f"{name}.".startswith(f"{key}."):
+                yield from _values(value[key], name[len(key) + 1 :])
 
 
 def write_best(settings: Mapping[str, Any], title: str, path: Path) -> None:

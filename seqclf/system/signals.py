@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NoReturn
 
 # Windows has no SIGHUP.
@@ -177,10 +177,13 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Record signals while the `with` block runs. Raise `Terminated` at the end of the block if there was a signal."""
-    _State.deferred = True
-    try:
-        with raised():
+    """Record signals while the `with` block runs. Raise `Terminated` at the end of the block if there was a signal.
+
+    An inner block leaves that to the outer one.
+    """
+    outer, _State.deferred = _State.deferred, True
+    with nullcontext() if outer else raised():  # the end looks for a signal when none is deferred any more
+        try:
             yield
-    finally:
-        _State.deferred = False
+        finally:
+            _State.deferred = outer

@@ -183,12 +183,14 @@ def test_a_change_starts_afresh_and_is_named(predict, bundle, files, changed, ca
     assert predict("out.parquet", **options)[1] == ROWS - WINDOW_ROWS  # the windows of the first command are gone
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", "cut"])
+@pytest.mark.parametrize("damage", [b"", b"garbage", "cut", "sample", "identity"])
 def test_a_damaged_window_is_predicted_again(predict, files, damage):
     (expected, _), before = predict("out.parquet"), content(files / "out.parquet")
     kill(predict, "out.parquet", 5)
     path = sorted(journal_folder(f"{files}/out.parquet").glob(f"*{WINDOW}"))[2]
-    path.write_bytes(path.read_bytes()[:-9] if damage == "cut" else damage)
+    stored = path.read_bytes()
+    damaged = {"cut": stored[:-9], "sample": stored.replace(b"PK", b"KP"), "identity": stored.replace(b'"opt', b'"OPT')}
+    path.write_bytes(damaged.get(damage, damage))
     result, predicted = predict("out.parquet")
     assert result == expected and content(files / "out.parquet") == before
     assert predicted == ROWS - 2 * WINDOW_ROWS
@@ -201,6 +203,12 @@ def test_rows_in_another_order_are_predicted_again(predict, files, monkeypatch):
     table = pq.read_table(files / "new.parquet")
     pq.write_table(table.take(pa.array(range(ROWS)[::-1])), files / "new.parquet")
     assert predict("out.parquet")[1] == ROWS
+
+
+def test_any_date_of_arrow_has_a_key():
+    columns = [pa.record_batch({"day": pa.array([0, day], pa.date32())}) for day in (4_000_000, 5_000_000, 4_000_000)]
+    first, other, same = (journal._key(SimpleNamespace(columns=each, first_row=1)) for each in columns)
+    assert first == same != other
 
 
 def test_an_output_has_one_writer(predict, files):

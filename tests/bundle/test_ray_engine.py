@@ -1,4 +1,4 @@
-"""Prediction on Ray: the table is that of one process, whatever happens to actors and nodes."""
+"""Prediction on Ray: the table is that of one process, whatever happens to actors."""
 
 import signal
 import subprocess
@@ -7,6 +7,7 @@ import threading
 import time
 from importlib.util import find_spec
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pyarrow as pa
@@ -191,6 +192,13 @@ def test_a_cluster_that_is_not_there_is_one_line(classifier):
             pass
 
 
+def test_a_cluster_that_is_lost_is_one_line():
+    lost = Mock(side_effect=ConnectionError("GCS is gone"))
+    ray = SimpleNamespace(wait=lost, exceptions=SimpleNamespace(RayError=RuntimeError))
+    with pytest.raises(InputError, match="GCS is gone"):
+        list(RayEngine(ray, [], "ray.address=auto").results([SimpleNamespace(columns=[], first_row=1)]))
+
+
 def test_a_bundle_that_was_replaced_is_not_sent(classifier, copy_bundle):
     folder = copy_bundle("events")
     loaded = type(classifier("events"))(folder, device="cpu", threads=1)
@@ -210,9 +218,3 @@ def test_settings_of_another_engine_are_refused(engine, sequence, actors, where)
     with pytest.raises(InputError) as refused:
         _check_engine(settings)
     assert refused.value.where == where
-
-
-def test_a_missing_extra_is_one_line(classifier, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"seqclf\[ray\]"), ray_engine(classifier("events"), SETTINGS, None):
-        pass

@@ -13,7 +13,7 @@ SCHEMES = {
     "dark": STYLE[STYLE.index("@media (prefers-color-scheme: dark)") : STYLE.index("* { box-sizing")],
     "paper": STYLE[STYLE.index("@media print") :],
 }
-SHADES = [(".heat .up, .heat .count", "fill"), (".heat .down", "mark"), (".supports", "mark"), (".opposes", "fill")]
+SHADES = [(".heat td", "fill"), (".supports", "mark"), (".opposes", "fill")]
 PAIRS = [("ink", "paper"), ("soft", "paper"), ("link", "paper"), ("ink", "alert"), ("ink", "faint")]
 
 

@@ -1,6 +1,9 @@
 """Search spaces: draws, overrides and errors; and the metric of a trial."""
 
+import math
+import subprocess
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -39,17 +42,21 @@ def test_values_are_drawn_from_their_space_with_its_type():
     assert [1, 2] in [settings["sizes"] for settings in drawn] and {"a": 1} in [settings["sizes"] for settings in drawn]
 
 
-@pytest.mark.parametrize("values", [3, {"low": 1}, {"low": 1, "high": 2, "by": 3}, {"low": 0, "high": 1, "log": True}])
-def test_an_invalid_space_is_refused_by_key(values):
-    with pytest.raises(InputError, match=r"search\.space: lr="):
-        check_space({"lr": values})
+WRONG = [{"by": 3}, {"low": 0, "log": True}, {"high": math.inf}, *({"step": step} for step in (0, -1, "x", True))]
+BAD = [3, {"low": 1}, *({"low": 1, "high": 2, **wrong} for wrong in WRONG)]
+
+
+@pytest.mark.parametrize("space", [{"decision.holdout": [0.3, 0.5]}, *({"lr": values} for values in BAD)])
+def test_an_invalid_space_is_refused_by_key(space):
+    with pytest.raises(InputError, match=rf"search\.space: {next(iter(space))}="):
+        check_space(space)
 
 
 def test_a_metric_is_read_by_its_dotted_name():
     scores = {
         "recall": 0.5,
         "positive": {"average_precision": 1},
-        "recall_by_class": {"v0.1": 0.25},
+        "recall_by_class": {"v0": 0.5, "v0.1": 0.25},
         "confusion": [[1]],
     }
     metrics = {"validation": scores}
@@ -59,11 +66,6 @@ def test_a_metric_is_read_by_its_dotted_name():
     for name in ("validation.beauty", "validation", "validation.confusion", "recall.of.what"):
         with pytest.raises(InputError, match=f"search.metric={name}: metrics.json has no such number"):
             read_metric(metrics, name)
-
-
-def test_the_holdout_of_a_guarantee_is_not_searched():
-    with pytest.raises(InputError, match=r"set decision\.holdout outside of the space"):
-        check_space({"decision.holdout": [0.3, 0.5]})
 
 
 def options(**values):
@@ -86,13 +88,14 @@ def test_the_direction_follows_the_metric(metric, goal):
 
 
 def test_a_search_by_loss_finds_the_lowest(tmp_path):
-    study = open_study(tmp_path, options(metric="validation.loss"), [])
+    study = open_study(tmp_path, options(metric="validation.loss"), SPACE, [])
     for loss in (0.4, 0.2, 0.9):
         study.tell(study.ask(), loss)
     assert study.best_trial.value == 0.2
-    with pytest.raises(InputError) as refused:
-        open_study(tmp_path, options(metric="validation.ece"), [])
-    assert refused.value.where == f"hydra.run.dir={tmp_path}"
+    for metric, space in (("validation.ece", SPACE), ("validation.loss", {"layers": [1, 2]})):
+        with pytest.raises(InputError) as refused:
+            open_study(tmp_path, options(metric=metric), space, [])
+        assert refused.value.where == f"hydra.run.dir={tmp_path}"
 
 
 @pytest.mark.parametrize("metric", ["validation.f2", "validation", "recall", "baseline.recall"])
@@ -131,6 +134,15 @@ def test_the_best_settings_are_an_experiment_that_composes_to_them(tmp_path):
     assert config["decision"]["cost"] == AWKWARD["decision.cost"] and config["structure"] == AWKWARD["structure"]
 
 
+def test_the_folder_of_a_trial_is_quoted(tmp_path, monkeypatch):
+    run = Mock(return_value=subprocess.CompletedProcess([], 1, stderr="error: stop"))
+    monkeypatch.setattr(subprocess, "run", run)
+    with pytest.raises(InputError, match="stop"):
+        trials._train([], tmp_path / "a, b (1)", "validation.recall")
+    folder = OverridesParser.create().parse_override(run.call_args[0][0][4])
+    assert folder.value() == f"{tmp_path}/a, b (1)"
+
+
 @pytest.mark.parametrize("good", ["2457", ""])
 def test_a_failing_trial_never_ends_a_search_and_is_not_drawn_again(tmp_path, monkeypatch, good):
     def train(overrides, run, metric):
@@ -141,7 +153,7 @@ def test_a_failing_trial_never_ends_a_search_and_is_not_drawn_again(tmp_path, mo
 
     tried = []
     monkeypatch.setattr(trials, "_train", train)
-    study = open_study(tmp_path, options(trials=6), [])
+    study = open_study(tmp_path, options(trials=6), SPACE, [])
     search = run_trials(study, options(trials=6), {"model.layers": list(range(8))}, [], tmp_path)
     if good:
         list(search)

@@ -74,6 +74,16 @@ def test_a_second_signal_does_not_wait_for_what_the_first_one_waits_for(monkeypa
     assert reached == numbers[:1] and raised.value.name == "SIGTERM"
 
 
+def test_an_inner_block_leaves_a_signal_to_the_outer_one():
+    reached = []
+    signals.install()
+    with pytest.raises(signals.Terminated), signals.deferred_signals():
+        with signals.deferred_signals():
+            signal.raise_signal(signal.SIGTERM)
+        reached.append(signals._State.deferred)
+    assert reached == [True] and not signals._State.deferred
+
+
 def test_a_later_signal_raises_what_a_finalizer_dropped_and_keeps_its_advice(monkeypatch):
     """Python drops an exception in a finalizer."""
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,13 +28,13 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
 
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
-AZURE = ("abfs", "abfss")  # in a URL of Azure, the container is before the @
-STORES = ("s3", "s3a", "s3n", "gs", "gcs", *AZURE, "hdfs")
+STORES = ("s3", "s3a", "s3n", "gs", "gcs")
 MIRROR = "seqclf-objects"
 MIRRORED = rf"[^\s'\"]*/{MIRROR}/[0-9a-f]+/[0-9a-f]+/([a-z0-9]+)/"  # beginning of a mirror path; also used in DuckDB
-SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_KEY")
+SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 CONNECT_S, REQUEST_S = 5.0, 30.0
 ATTEMPTS = 2
+UNUSED_S = 86_400  # seconds after which the objects of an earlier listing are removed, which a process may read
 
 
 class Location(NamedTuple):
@@ -79,7 +80,7 @@ def fetch(url: str, key: str, cache: Path) -> Path:
     They are copied anew if one has changed. `key`: option that gives the URL. Raises InputError if no object is found,
     or if the store cannot be read.
     """
-    place = _location(url, key)
+    place = location(url, key)
     root = cache.expanduser().absolute() / MIRROR
     with _explained(place):
         private_folder(root)
@@ -90,9 +91,10 @@ def fetch(url: str, key: str, cache: Path) -> Path:
         states = sorted((info.path, info.size, info.mtime_ns) for info in found)
         mirror = root / _digest((place.scheme, place.path)) / _digest(states)
         with one_at_a_time(mirror.parent / ".seqclf.lock"):
-            if not mirror.is_dir():
+            if not _is_whole(mirror / place.scheme, found):
                 with progress.stage(f"fetching {url}"):
                     _copy(store, place, found, mirror)
+            os.utime(mirror)
     return mirror / place.scheme / place.path
 
 
@@ -100,8 +102,15 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(repr(value).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
+def _is_whole(root: Path, found: list[FileInfo]) -> bool:
+    try:
+        return all((root / info.path).stat().st_size == info.size for info in found)
+    except OSError:
+        return False
+
+
 def _copy(store: FileSystem, place: Location, found: list[FileInfo], mirror: Path) -> None:
-    """Copy the objects that were found to a new folder, in place of those of an earlier listing."""
+    """Copy the objects that were found to a new folder, and remove those of earlier listings."""
     from pyarrow import fs
 
     with scratch_folder(mirror.parent, "fetching-") as scratch:
@@ -111,25 +120,29 @@ def _copy(store: FileSystem, place: Location, found: list[FileInfo], mirror: Pat
             (root / info.path).parent.mkdir(parents=True, exist_ok=True)
             fs.copy_files(info.path, str(root / info.path), store, fs.LocalFileSystem())
             if (root / info.path).stat().st_size != info.size:
-                raise OSError(f"{info.path} changed while it was fetched")
+                raise InputError(place.where, "changed while it was fetched", "start the command again")
 
-        with ThreadPoolExecutor() as threads:  # a folder as a whole would be listed again, with keys that hold ..
+        threads = ThreadPoolExecutor()
+        try:  # a folder as a whole would be listed again, with keys that hold ..
             list(threads.map(copy, found))
+        finally:  # without the running copies, which a signal would wait for
+            threads.shutdown(wait=False, cancel_futures=True)
         for earlier in mirror.parent.glob("[0-9a-f]*"):
-            shutil.rmtree(earlier)
+            if earlier == mirror or earlier.stat().st_mtime < time.time() - UNUSED_S:
+                shutil.rmtree(earlier)
         (scratch / "objects").replace(mirror)
 
 
 def has_objects(url: str, key: str) -> bool:
     """Return True if there is an object with this URL, or in this folder."""
-    place = _location(url, key)
+    place = location(url, key)
     with _explained(place):
         return bool(_list_objects(_open_store(url, place), place))
 
 
 def delete_object(url: str, key: str) -> None:
     """Delete an object. In S3, an empty object with the name of its folder is left."""
-    place = _location(url, key)
+    place = location(url, key)
     with _explained(place):
         _open_store(url, place).delete_file(place.path)
 
@@ -139,26 +152,27 @@ def store_object(file: Path, url: str, key: str) -> None:
 
     A signal is handled after the write, so that it leaves no truncated object.
     """
-    place = _location(url, key)
+    place = location(url, key)
     with _explained(place), signals.deferred_signals():
         from pyarrow import fs
 
         fs.copy_files(str(file.absolute()), place.path, fs.LocalFileSystem(), _open_store(url, place))
 
 
-def _location(url: str, key: str) -> Location:
+def location(url: str, key: str) -> Location:
+    """Return the location that a URL names. Raises InputError for another URL than those that are read."""
     scheme, _, path = url.partition("://")
-    scheme, user = scheme.lower(), path.partition("/")[0].rpartition("@")[0]
-    if SECRET.search(path) or (":" in user if scheme in AZURE else user):
+    scheme = scheme.lower()
+    if scheme in ("http", "https"):
+        raise InputError(f"{key}={url}", "files of the web are not read", "download it with curl, and name the file")
+    if scheme not in STORES or {"..", "**"} & {*PurePosixPath(path).parts}:
+        raise InputError(f"{key}={url}", "no URL that is read", f"name one of {', '.join(STORES)}, without .. and **")
+    if SECRET.search(path) or "@" in path.partition("/")[0]:
         raise InputError(
             key,
             "its URL holds credentials, which would be stored with the settings",
             "set them in the environment, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or download the file yourself",
         )
-    if scheme in ("http", "https"):
-        raise InputError(f"{key}={url}", "files of the web are not read", "download it with curl, and name the file")
-    if scheme not in STORES or {"..", "**"} & {*PurePosixPath(path).parts}:
-        raise InputError(f"{key}={url}", "no URL that is read", f"name one of {', '.join(STORES)}, without .. and **")
     scheme = "s3" if scheme in ("s3a", "s3n") else scheme
     return Location(f"{key}={url}", scheme, re.sub("/+", "/", path).strip("/"))
 
@@ -167,8 +181,7 @@ def _open_store(url: str, place: Location) -> FileSystem:
     from pyarrow import fs
 
     if place.scheme != "s3":
-        scheme = "gs" if place.scheme == "gcs" else place.scheme
-        store, _ = fs.FileSystem.from_uri(f"{scheme}://{place.path.partition('/')[0]}")
+        store, _ = fs.FileSystem.from_uri(f"gs://{place.path.partition('/')[0]}")
         return store
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     options: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.documents.blocks import HeatCell, HeatMap, HeatMaps, Section, Table, Text
+from seqclf.documents.blocks import HeatMap, Section, Table, Text
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.report.report import Report
 
@@ -24,13 +24,13 @@ def confusion_section(report: Report) -> Section:
         f"Rows of {report.split}: true classes by row, predicted ones by column. A stronger colour is a larger "
         "share of the row."
     )
-    return Section("Confusion", [Text(text, soft=True), HeatMaps([HeatMap("", rows, labels, "true class")])])
+    return Section("Confusion", [Text(text, soft=True), HeatMap("true class", labels, rows)])
 
 
-def _cells(counts: list[int]) -> list[HeatCell]:
+def _cells(counts: list[int]) -> list[tuple[str, float]]:
     """The colour shows the fraction of the rows of a class; one of all rows would hide errors of rare classes."""
     total = max(1, sum(counts))
-    return [HeatCell(number(count), count / total, "count") for count in counts]
+    return [(number(count), count / total) for count in counts]
 
 
 def _largest_errors(matrix: np.ndarray, classes: list[str], split: str) -> Table:

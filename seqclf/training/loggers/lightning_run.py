@@ -23,30 +23,35 @@ PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT
 
 
 class _Curves(Logger):
-    """Shows scores by the names of `metric_key`. A dead server never ends a training."""
+    """Shows scores by the names of `shown_names`. A dead server never ends a training."""
 
     has_failed = False
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         logger: Any = super()
-        named = {mlflow_key(name): value for name, value in shown_names(metrics).items()}
+        named = {self.key(name): value for name, value in shown_names(metrics).items()}
         self.attempt(lambda: logger.log_metrics(named, step))
+
+    def key(self, name: str) -> str:
+        return name
 
     def finalize(self, status: str = "success") -> None:
         """Stay open: Lightning calls `finalize` before the result is logged."""
 
     def end(self, failed: bool) -> None:
         logger: Any = super()
-        self.attempt(lambda: logger.finalize("failed" if failed else "success"))
+        # Also after an error, or the run would go on in MLflow for ever.
+        self.attempt(lambda: logger.finalize("failed" if failed else "success"), again=True)
 
-    def attempt(self, log: Callable[[], object]) -> None:
+    def attempt(self, log: Callable[[], object], *, again: bool = False) -> None:
         try:
-            if not self.has_failed:
+            if again or not self.has_failed:
                 log()
         except Exception as error:
+            if not self.has_failed:
+                warn_without(type(self).__name__, error)
             self.has_failed = True
-            warn_without(type(self).__name__, error)
 
 
 class TensorBoard(_Curves, TensorBoardLogger):
@@ -55,6 +60,9 @@ class TensorBoard(_Curves, TensorBoardLogger):
 
 class MLflow(_Curves, MLFlowLogger):
     """Curves in MLflow."""
+
+    def key(self, name: str) -> str:
+        return mlflow_key(name)
 
 
 class TensorBoardRun(RunLogger):

@@ -81,20 +81,21 @@ def test_a_run_that_fails_is_marked_as_failed(store, settings, tmp_path):
     assert (experiment.name, run.info.status) == ("mine", "FAILED")
 
 
-def test_an_error_during_the_run_ends_the_logging_with_one_warning(store, settings, finished, monkeypatch):
+@pytest.mark.parametrize("recovers", [True, False])
+def test_an_error_during_the_run_ends_the_logging_with_one_warning(recovers, store, settings, finished, monkeypatch):
     logger = open_logger(settings("logger=mlflow"), finished.folder, CONFIG)
 
     def fail(*arguments, **options):
         raise ConnectionError("the server is gone\nand more")
 
-    for name in ("log_batch", "log_artifact", "set_terminated"):
+    for name in ("log_batch", "log_artifact", "set_terminated")[: 2 if recovers else 3]:
         monkeypatch.setattr(MlflowClient, name, fail)
     with pytest.warns(UserWarning, match="^MLflow: the server is gone; the run goes on without it$") as warned:
         for step in range(3):
             logger.curves.log_metrics({"train/step_loss": 1.0}, step)
         logger.log_result(finished)
         logger.close(failed=False)
-    assert len(warned) == 1
+    assert len(warned) == 1 and read_run(store)[2].info.status == ("FINISHED" if recovers else "RUNNING")
 
 
 def test_a_server_that_hangs_is_given_up_at_the_start(settings, tmp_path, monkeypatch):
