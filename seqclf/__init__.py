@@ -37,7 +37,7 @@ _MODULES = {
     "fit": "api.fit",
     "load_config": "api.fit",
     "load_data": "api.fit",
-    "load_task": "training.task",
+    "load_task": "training.load_task",
 }
 __all__ = sorted(_MODULES.keys() - {"__version__"})
 

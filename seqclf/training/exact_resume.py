@@ -1,4 +1,4 @@
-"""What Lightning leaves out of a checkpoint, so that a resumed run equals an uninterrupted one to the bit."""
+"""State of a fit that Lightning leaves out of a checkpoint: a resumed run equals an uninterrupted one to the bit."""
 
 from __future__ import annotations
 
