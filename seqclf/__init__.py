@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from seqclf.errors import InputError as InputError
     from seqclf.system.version import __version__ as __version__
     from seqclf.training.change_structure import change_structure as change_structure
-    from seqclf.training.module import SequenceTask as SequenceTask
-    from seqclf.training.module import load_task as load_task
+    from seqclf.training.load_task import load_task as load_task
+    from seqclf.training.task import SequenceTask as SequenceTask
 
 _MODULES = {
     "__version__": "system.version",
@@ -32,12 +32,12 @@ _MODULES = {
     "Run": "api.run",
     "SequenceClassifier": "api.estimator",
     "SequenceDataModule": "batching.datamodule",
-    "SequenceTask": "training.module",
+    "SequenceTask": "training.task",
     "change_structure": "training.change_structure",
     "fit": "api.fit",
     "load_config": "api.fit",
     "load_data": "api.fit",
-    "load_task": "training.module",
+    "load_task": "training.load_task",
 }
 __all__ = sorted(_MODULES.keys() - {"__version__"})
 

@@ -48,7 +48,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
         raise InputError(f"triton={config.triton}", "is written from a bundle", "export the checkpoint first")
     from seqclf.documents.terminal import console
     from seqclf.runs.export import write_bundle
-    from seqclf.training.module import load_task
+    from seqclf.training.load_task import load_task
 
     checkpoint = Path(config.checkpoint)
     task = load_task(checkpoint, config.trust)

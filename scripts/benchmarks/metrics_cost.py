@@ -21,7 +21,7 @@ import seqclf.train
 from seqclf.runs import train as steps
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 METRIC_METHODS = [
     *((accumulator, "update") for accumulator in (EpochMetrics, EvaluationMetrics)),

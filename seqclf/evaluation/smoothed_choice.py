@@ -8,7 +8,11 @@ noise, average fewer validations.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from seqclf.evaluation.metrics import epoch_value
+
+MONITORED = "validation/monitor"  # name of the logged value for the best checkpoint and early stopping
 
 MAX_WINDOW = 3  # validations of a mean; in simulations, longer means gained less or lagged too far
 WINDOW_FRACTION = 0.1  # largest fraction of all validations of a training that a mean spans
@@ -38,3 +42,26 @@ def smoothed_value(values: Sequence[float], window: int) -> float:
     """
     recent = values[-window:]
     return math.fsum(recent) / len(recent)
+
+
+class SmoothedMonitor:
+    """The mean of a validation metric over the last validations. `metric`: its name, None without one.
+
+    `values`: dict number of optimizer steps → value of the last validations; a resumed run may repeat a validation.
+    """
+
+    def __init__(self, metric: str | None):
+        self.metric = metric
+        self.values: dict[int, float] = {}
+
+    def add(self, scores: Mapping[str, float], step: int, window: int) -> float:
+        """Return the mean with the scores of a validation after `step`.
+
+        An undefined metric is 0 and enters no mean: a mean of others would count as its own.
+        """
+        assert self.metric is not None
+        value = epoch_value(scores, self.metric)
+        if self.metric not in scores or not math.isfinite(value):
+            return value
+        self.values = dict(list({**self.values, step: value}.items())[-MAX_WINDOW:])
+        return smoothed_value(list(self.values.values()), window)

@@ -28,9 +28,9 @@ from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
 from seqclf.training.callbacks import StopOnSignal, TrainingProgress, write_checkpoint
-from seqclf.training.module import SequenceTask
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
+from seqclf.training.task import SequenceTask
 
 FOLDER = "all-rows"  # folder inside the run folder, removed at the end
 

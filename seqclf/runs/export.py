@@ -33,7 +33,7 @@ from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions
 from seqclf.training.checks.network_checks import check_trained_network
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 PARITY_SEED = 0
 NETWORK = "the network"  # name of the network in error messages

@@ -38,11 +38,12 @@ from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
 from seqclf.training.checks.network_checks import check_foreign_network
 from seqclf.training.length import resolve_length
+from seqclf.training.load_task import load_task
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
-from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
+from seqclf.training.task import SequenceTask
 
 CHECKPOINTS = ("best.ckpt", "last.ckpt")
 

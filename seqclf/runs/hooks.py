@@ -9,11 +9,11 @@ from pathlib import Path
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.data.storage.store import Split
+from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.checks.check_targets import build_callbacks
 from seqclf.training.epoch_record import EpochRecord, show_epoch
 from seqclf.training.length import epochs_between_checkpoints
-from seqclf.training.module import MONITORED
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 from seqclf.training.structure_schedule import StructureSchedule

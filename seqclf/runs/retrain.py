@@ -28,7 +28,7 @@ from seqclf.runs.fit import what_differs
 from seqclf.runs.steps import run_training
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import run_outputs
-from seqclf.training.module import load_task
+from seqclf.training.load_task import load_task
 from seqclf.training.options import LoggerOptions, TrainConfig, recipe_of
 
 NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}

@@ -17,7 +17,7 @@ from seqclf.evaluation.scores import HEAD, NETWORK, Scores, split_outputs
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
 from seqclf.report.model_card import network_kind
 from seqclf.system import progress
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 MAX_TOKENS_OF_PARTS = 2_000_000  # tokens of the last split up to which parts of the network are scored alone
 MAX_CURVE_LOGITS = 4_000_000  # maximum number of logits in memory for a curve, over all thresholds

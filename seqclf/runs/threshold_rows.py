@@ -24,8 +24,8 @@ from seqclf.evaluation.scores import Scores
 from seqclf.models.network import SequenceNetwork
 from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.losses import class_weights_of
-from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
+from seqclf.training.task import SequenceTask
 
 
 def reason_to_hold_out(config: TrainConfig) -> str | None:

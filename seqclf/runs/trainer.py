@@ -20,7 +20,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.training.callbacks import AtomicCheckpointIO
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 FORKS = ("spawn", "fork", "notebook")  # endings of the names of strategies whose launcher forks this process
 DDP = "use trainer.strategy=ddp"

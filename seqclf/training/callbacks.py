@@ -21,9 +21,9 @@ from torch import distributed
 
 from seqclf.batching.datamodule import Batch
 from seqclf.errors import InputError, first_line
+from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.system import progress, signals
 from seqclf.system.atomic_files import REMEDY, write_bytes
-from seqclf.training.module import MONITORED
 
 # Atomic writing of checkpoint files.
 

@@ -13,7 +13,8 @@ from seqclf.errors import InputError
 from seqclf.models.structure.change_network import ChangedNetwork, change_network
 from seqclf.models.structure.freezing import frozen_weights, set_trainable
 from seqclf.models.structure.options import ModelChange, changed_config, read_change
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
+from seqclf.training.weight_average import average_of
 
 
 class StructureChange(NamedTuple):
@@ -82,14 +83,12 @@ def apply_change(
     task.model = changed.network
     task.hparams["model"] = config
     task.hparams["frozen"] = frozen_weights(task.model)
-    if task.average is not None:
+    if (average := average_of(task)) is not None:
         # The means are divided among copies as the weights are, so the averaged network computes the same function too.
-        means = task.average.values | {
-            name: widen(task.average.values[name])
-            for name, widen in changed.widenings.items()
-            if name in task.average.values
+        means = average.values | {
+            name: widen(average.values[name]) for name, widen in changed.widenings.items() if name in average.values
         }
-        task.average.renew(task.model, means)
+        average.renew(task.model, means)
     for weight in task.model.parameters():
         weight.grad = None
     weights = sum(weight.numel() for weight in task.model.parameters())

@@ -60,12 +60,15 @@ class EpochMetrics(Metric):
 
     def __init__(self, num_classes: int):
         super().__init__(compute_with_cache=False)
+        self.skips_not_finite = False  # True: rows of steps that are skipped do not count (see `NotFiniteSteps`)
         states = {"loss_sum": torch.zeros((), dtype=torch.float64), "counts": torch.zeros(3, num_classes).long()}
         for name, value in states.items():
             self.add_state(name, value, dist_reduce_fx="sum", persistent=self.is_saved)
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Add a batch, given its logits (B, C), its labels (B,) and its mean `loss`."""
+        if self.skips_not_finite and not torch.isfinite(loss):  # waits for the device only if steps are skipped
+            return
         predicted = logits.detach().argmax(dim=-1)
         self.loss_sum += loss.detach().to(self.loss_sum.dtype) * len(labels)
         ones = torch.ones_like(labels)

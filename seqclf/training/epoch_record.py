@@ -18,10 +18,11 @@ from seqclf.batching.datamodule import Batch
 from seqclf.documents.terminal import console
 from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS
+from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.system.atomic_files import write_output
 from seqclf.system.environment import resident_mb
 from seqclf.system.json_result import JsonObject
-from seqclf.training.module import MONITORED, named_scores
+from seqclf.training.step_log import named_scores
 
 SCORES = [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
 SCORES += [f"validation/{name}" for name in RANKING_METRICS]

@@ -15,7 +15,7 @@ from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 SCALED = "16-mixed"  # Lightning's precision with loss scaling; Lightning then skips steps with infinite gradients
 MAX_NAMED = 4  # maximum number of rows that one message names
@@ -41,7 +41,7 @@ class NotFiniteSteps(Callback):
         self.skipped = self.skipped_in_a_row = 0
 
     def setup(self, trainer: pl.Trainer, task: Any, stage: str) -> None:
-        task.skips_not_finite = self.skip
+        task.train_metrics.skips_not_finite = self.skip
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: pl.LightningModule, batch: Batch, batch_idx: int) -> None:
         self.batches.append(batch)

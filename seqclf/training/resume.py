@@ -15,8 +15,9 @@ from seqclf.config.documentation import flat_keys
 from seqclf.config.override_text import hydra_value
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, error_context, require
-from seqclf.training.checkpoint import LOGGED, RECENT, check_weights, read_checkpoint
-from seqclf.training.module import SequenceTask
+from seqclf.training.checkpoint import check_weights, read_checkpoint
+from seqclf.training.exact_resume import LOGGED, RECENT
+from seqclf.training.task import SequenceTask
 
 RESUMED = {  # what a checkpoint needs beside its weights
     "loops": {"fit_loop": {"epoch_progress": {"current": {"started": COUNT}}}},

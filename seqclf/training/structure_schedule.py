@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +12,14 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from seqclf.config.targets import Config
+from seqclf.config.targets import Config, targets
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
+from seqclf.models.ensemble import build_classifier
+from seqclf.models.structure.freezing import freeze_weights
 from seqclf.models.structure.options import read_schedule
 from seqclf.training.change_structure import apply_change, require_changeable
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 
 class StructureSchedule(Callback):
@@ -45,7 +48,6 @@ class StructureSchedule(Callback):
         trial: Any = SimpleNamespace(
             model=copy.deepcopy(task.model).to("meta") if self.changes else None,
             hparams=dict(task.hparams),
-            average=None,
         )
         for key, change in self.changes:
             apply_change(trial, None, change, key, seed=0)
@@ -59,7 +61,7 @@ class StructureSchedule(Callback):
 
     def setup(self, trainer: pl.Trainer, task: Any, stage: str) -> None:
         self.check_trainer(trainer)
-        task.changes_structure = True
+        task.on_load_checkpoint = partial(_take_structure, task)  # a checkpoint may hold another structure
 
     def check_trainer(self, trainer: pl.Trainer) -> None:
         """Raise InputError if the trainer keeps copies of the weights, as several devices and averaging do."""
@@ -89,3 +91,13 @@ class StructureSchedule(Callback):
             function = "the same" if made.preserves else "another"
             size = f" ({made.weights:,} weights, {function} function)" if change.of_model() else ""
             console.print(f"epoch {epoch:>3}  {made.text}{size}", soft_wrap=True)
+
+
+def _take_structure(task: SequenceTask, checkpoint: Mapping[str, Any]) -> None:
+    """Replace the network of a task by a new one with the structure of a checkpoint, before its weights are loaded."""
+    saved, held = checkpoint["hyper_parameters"], task.hparams
+    # Build the network only if the checkpoint names the same classes, so that a checkpoint cannot run other code.
+    if list(targets(saved["model"], "model")) == list(targets(held["model"], "model")):
+        task.model = build_classifier(saved["model"], held["dataset"]["fields"], len(task.classes)).to(task.device)
+        freeze_weights(task.model, saved["frozen"])
+        held["model"], held["frozen"] = saved["model"], saved["frozen"]

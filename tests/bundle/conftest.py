@@ -21,7 +21,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decisions.decision import RULES
 from seqclf.runs.export import write_bundle
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 ROWS = 40
 METRICS = {"test": {"recall": 0.5}}

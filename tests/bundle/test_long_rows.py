@@ -23,7 +23,7 @@ from seqclf.data.ragged import Ragged, list_offsets, take
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.runs.export import write_bundle
 from seqclf.system.environment import STATUS
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention", "hidden_size": 48}
 KINDS = ("events", "text", "position", "visits", "card")

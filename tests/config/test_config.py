@@ -17,8 +17,8 @@ from seqclf.config.targets import build, locate
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.checks.check_targets import resolve_for_data
-from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
+from seqclf.training.task import SequenceTask
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))

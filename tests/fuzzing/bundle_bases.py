@@ -121,7 +121,7 @@ def _export_kind(folder: Path, kind: str) -> None:
 def _tree_task(description: dict[str, Any]) -> Any:
     import torch
 
-    from seqclf.training.module import SequenceTask
+    from seqclf.training.task import SequenceTask
 
     torch.manual_seed(0)
     return SequenceTask(description, {**_settings("tree_lstm"), "hidden_size": 8, "embedding_size": 6}).eval()

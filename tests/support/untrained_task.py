@@ -13,7 +13,7 @@ from seqclf.config.documentation import CONF
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
 from seqclf.runs.export import write_bundle
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 
 def data_options(cache: Path, **overrides: Any) -> DataOptions:

@@ -16,7 +16,7 @@ from torch import multiprocessing
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 CLASSES = ["calm", "odd", "wild"]
 MODEL = {

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.module import load_task
+from seqclf.training.load_task import load_task
 from seqclf.training.resume import check_resumable
 
 from .conftest import QUIET

@@ -10,7 +10,7 @@ from support.run_records import RecordingLogger, read_rows
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.schedule import schedule_factor
+from seqclf.training.optimizer import schedule_factor
 
 from .conftest import QUIET, StopAfter
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.training.callbacks import checkpoints, take_last
 from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.module import MONITORED
 
 from .conftest import QUIET
 

@@ -13,7 +13,7 @@ from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.training.checks.check_targets import resolve_loss
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
 LABELS = np.repeat([0, 1, 2], COUNTS)

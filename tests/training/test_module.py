@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
+from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.runs.score import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
-from seqclf.training.module import MONITORED
 
 from .conftest import QUIET, SILENT
 

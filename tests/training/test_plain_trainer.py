@@ -13,7 +13,8 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.runs.score import predict_logits
 from seqclf.training.checks.check_targets import resolve_for_data
-from seqclf.training.module import SequenceTask, load_task
+from seqclf.training.load_task import load_task
+from seqclf.training.task import SequenceTask
 
 from .conftest import DATASET, QUIET, SILENT
 

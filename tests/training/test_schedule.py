@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.training.schedule import schedule_factor
+from seqclf.training.optimizer import schedule_factor
 
 from .conftest import QUIET
 

@@ -1,16 +1,14 @@
 """The best checkpoint follows the smoothed monitor, in runs that are resumed too."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
 
 from seqclf.evaluation.metrics import epoch_value
-from seqclf.evaluation.smoothed_choice import smoothed_value
+from seqclf.evaluation.smoothed_choice import SmoothedMonitor, smoothed_value, window_length
 from seqclf.training.callbacks import checkpoints, early_stopping
-from seqclf.training.checkpoint import RECENT
 from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.exact_resume import RECENT
 
 from .conftest import QUIET, StopAfter
 
@@ -55,14 +53,12 @@ def test_a_resumed_run_chooses_the_epoch_of_an_unbroken_one(task, fit, tmp_path,
     assert len(stored(folders[0], "last")[RECENT]) == 3
 
 
-def test_a_validation_that_is_repeated_counts_once_and_an_undefined_one_not_at_all(task, monkeypatch):
-    module = task(monitor="auroc")
-    steps = iter([10, 20, 20, 30, 40])
-    monkeypatch.setattr(type(module), "global_step", property(lambda _: next(steps)))
-    module.trainer = SimpleNamespace(max_epochs=EPOCHS, check_val_every_n_epoch=1)
+def test_a_validation_that_is_repeated_counts_once_and_an_undefined_one_not_at_all():
+    monitor, steps = SmoothedMonitor("auroc"), iter([10, 20, 20, 30, 40])
 
     def value(auroc=None):
-        return module._smoothed({"loss": 0.0} if auroc is None else {"loss": 0.0, "auroc": auroc}, "auroc")
+        scores = {"loss": 0.0} if auroc is None else {"loss": 0.0, "auroc": auroc}
+        return monitor.add(scores, 25 if auroc is None else next(steps), window_length(EPOCHS))
 
     assert [value(0.2), value(0.9), value(0.4)] == pytest.approx([0.2, 0.55, 0.3]), "step 20 is validated twice"
     assert value() == 0, "as low as before"

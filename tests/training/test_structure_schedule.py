@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from seqclf.errors import InputError
 from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.module import load_task
+from seqclf.training.load_task import load_task
 from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.structure_schedule import StructureSchedule
 

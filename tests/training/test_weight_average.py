@@ -10,9 +10,8 @@ from torch import nn
 from seqclf.errors import InputError
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.change_structure import change_structure
-from seqclf.training.checkpoint import TRAINED
-from seqclf.training.module import load_task
-from seqclf.training.weight_average import WeightAverage
+from seqclf.training.load_task import load_task
+from seqclf.training.weight_average import TRAINED, WeightAverage, average_of
 
 from .conftest import QUIET, SaveAt
 
@@ -128,7 +127,7 @@ def test_without_an_average_nothing_but_the_weights_is_saved(task, fit, tmp_path
     for settings in ({}, {"optimizer": {"average": None}}):
         module = task(**settings)
         fit(module, callbacks=checkpoints(tmp_path))
-        assert TRAINED not in torch.load(tmp_path / "last.ckpt", weights_only=True) and module.average is None
+        assert TRAINED not in torch.load(tmp_path / "last.ckpt", weights_only=True) and average_of(module) is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"accumulate_grad_batches": 2}, {"model": {"members": 2}}], ids=str)
@@ -142,8 +141,8 @@ def test_a_resumed_run_ends_in_the_means_of_an_unbroken_one(task, fit, tmp_path,
         fit(resumed, path, max_epochs=3, **settings)
         for name, weight in unbroken.state_dict().items():
             assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
-        for name, weight in unbroken.average.values.items():
-            assert torch.equal(weight, resumed.average.values[name]), (moment, name)
+        for name, weight in average_of(unbroken).values.items():
+            assert torch.equal(weight, average_of(resumed).values[name]), (moment, name)
 
 
 class FailInValidation(pl.Callback):
@@ -157,15 +156,15 @@ def test_a_checkpoint_inside_a_validation_has_the_layout_of_all_others(task, fit
     with pytest.raises(ConnectionError):
         fit(module, callbacks=[FailInValidation()])
     saved = torch.load(tmp_path / "inside.ckpt", weights_only=True)
-    assert module.average.in_network
-    for name, weight in module.average.values.items():
+    assert average_of(module).in_network
+    for name, weight in average_of(module).values.items():
         assert torch.equal(saved[TRAINED][f"model.{name}"], weight), "the weights that the optimizer trains"
         assert torch.equal(saved["state_dict"][f"model.{name}"], module.model.state_dict()[name])
     unbroken, resumed = task(**AVERAGED), task(**AVERAGED)
     fit(unbroken)
     fit(resumed, tmp_path / "inside.ckpt")
-    for name, weight in unbroken.average.values.items():
-        torch.testing.assert_close(weight, resumed.average.values[name])
+    for name, weight in average_of(unbroken).values.items():
+        torch.testing.assert_close(weight, average_of(resumed).values[name])
 
 
 def test_a_second_fit_starts_from_the_means(task, fit):
@@ -187,6 +186,11 @@ def test_a_plain_trainer_refuses_a_checkpoint_without_trained_weights(task, fit,
         fit(task(**AVERAGED), tmp_path / "last.ckpt", max_epochs=3)
 
 
+def hold_means(module, held):
+    if average_of(module).in_network != held:
+        average_of(module).swap(module.model)
+
+
 @pytest.mark.parametrize(
     ("change", "is_held"),
     [
@@ -200,20 +204,20 @@ def test_the_averaged_network_computes_the_same_function_after_a_change(task, fi
     module = task(**AVERAGED)
     fit(module)
     if not is_held:
-        module._hold_means(False)
+        hold_means(module, False)
     batch = next(iter(batches.evaluation_loader("validation")))
 
     def logits():
         both = []
         for held in (False, True):
-            found = module.average.in_network
-            module._hold_means(held)
+            found = average_of(module).in_network
+            hold_means(module, held)
             module.double().eval()
-            module.average.values = {name: tensor.double() for name, tensor in module.average.values.items()}
+            average_of(module).values = {name: tensor.double() for name, tensor in average_of(module).values.items()}
             fields = {n: v.double() if v.is_floating_point() else v for n, v in batch.fields.items()}
             with torch.no_grad():
                 both.append(module(batch._replace(fields=fields)))
-            module._hold_means(found)
+            hold_means(module, found)
         return both
 
     module.double()
@@ -223,15 +227,15 @@ def test_the_averaged_network_computes_the_same_function_after_a_change(task, fi
     after = logits()
     for first, second in zip(before, after, strict=True):
         torch.testing.assert_close(first, second, atol=1e-9, rtol=0)
-    assert all(math.isfinite(float(values.sum())) for values in module.average.values.values())
+    assert all(math.isfinite(float(values.sum())) for values in average_of(module).values.values())
 
 
 def test_a_changed_network_averages_its_new_weights_and_keeps_frozen_ones(task, fit):
     module = task(**AVERAGED)
     fit(module)
-    names = set(module.average.values)
+    names = set(average_of(module).values)
     change_structure(module, layers=2, freeze="embedding")
     frozen = {name for name in names if name.startswith("embedding")}
-    assert frozen and frozen < set(module.average.values)
+    assert frozen and frozen < set(average_of(module).values)
     trained = {name for name, weight in module.model.named_parameters() if weight.requires_grad}
-    assert set(module.average.values) == trained | frozen
+    assert set(average_of(module).values) == trained | frozen

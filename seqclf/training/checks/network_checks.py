@@ -25,7 +25,7 @@ from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.onnx.obstacles import USE_MASKED
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
 from seqclf.system.atomic_files import scratch_folder
-from seqclf.training.module import SequenceTask
+from seqclf.training.task import SequenceTask
 
 Inputs = Mapping[str, np.ndarray]  # dict name of a field → values, and `lengths` → lengths (B,)
 

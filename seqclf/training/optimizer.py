@@ -1,17 +1,54 @@
-"""Learning rate schedule with warmup and decay, by optimizer steps or by a time limit."""
+"""Optimizer of a network, with a learning rate schedule by optimizer steps or by a time limit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from lightning.pytorch.callbacks import Timer
+from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 
+from seqclf.config.targets import arguments_of, build, locate
 from seqclf.errors import InputError
 
 DECAYS = ("cosine", "linear", "none")
 UNLIMITED_STEPS = 1e9  # more steps than a training with a time limit can reach
+
+
+def build_optimizer(
+    network: nn.Module,
+    settings: Mapping[str, Any],
+    steps: float,
+    fused: bool = True,
+    elapsed: Callable[[], float] | None = None,
+) -> tuple[torch.optim.Optimizer, LambdaLR]:
+    """Return the optimizer of `settings` and its learning rate schedule (see `schedule_factor`), or raise InputError.
+
+    `steps`: number of optimizer steps of the training. `fused`: False overrides `optimizer.fused`, for mixed precision.
+    `elapsed`: function that returns the elapsed fraction of the time limit, None without a time limit.
+    """
+    settings = dict(settings)
+    taken = arguments_of(locate(settings["_target_"]))
+    if not fused or "fused" not in taken.names:
+        settings.pop("fused", None)
+    schedule = settings.pop("schedule")
+    settings.pop("average", None)
+    groups: list[dict[str, Any]] = [
+        {"params": [weight for weight in network.parameters() if weight.ndim > 1]},
+        {"params": [weight for weight in network.parameters() if weight.ndim <= 1]},
+    ]
+    if taken.accepts("weight_decay"):
+        # Biases, norms and other vectors have no weight decay, because decay does not regularise them.
+        for group, decay in zip(groups, (settings.pop("weight_decay", 0.0), 0.0), strict=True):
+            group["weight_decay"] = decay
+    elif "weight_decay" in settings:
+        raise InputError("optimizer.weight_decay", f"no such argument of {taken.owner}", "remove it")
+    factor = schedule_factor(steps, elapsed, **schedule)
+    optimizer = build(settings, torch.optim.Optimizer, params=groups)
+    return optimizer, LambdaLR(optimizer, factor)
 
 
 def schedule_factor(
