@@ -219,11 +219,13 @@ class SequenceDataModule(pl.LightningDataModule):
         self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
-        self.frozen_outputs: Any = None  # what the network keeps of the training rows (see `SequenceTask.fit_to`)
+        self.frozen_outputs: Any = (
+            None  # what the network keeps of the training rows (see `SequenceNetwork.frozen_outputs`)
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy gets no loaders, because the loaders read the position in the epoch from the original module.
-        return {**self.__dict__, "training": None, "validation": None}
+        return {**self.__dict__, "training": None, "validation": None, "frozen_outputs": None}
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Add what the network keeps of the rows of a training batch."""

@@ -14,7 +14,6 @@ from seqclf.models.structure.change_network import ChangedNetwork, change_networ
 from seqclf.models.structure.freezing import frozen_weights, set_trainable
 from seqclf.models.structure.options import ModelChange, changed_config, read_change
 from seqclf.training.task import SequenceTask
-from seqclf.training.weight_average import average_of
 
 
 class StructureChange(NamedTuple):
@@ -83,7 +82,7 @@ def apply_change(
     task.model = changed.network
     task.hparams["model"] = config
     task.hparams["frozen"] = frozen_weights(task.model)
-    if (average := average_of(task)) is not None:
+    if (average := getattr(task, "average", None)) is not None:
         # The means are divided among copies as the weights are, so the averaged network computes the same function too.
         means = average.values | {
             name: widen(average.values[name]) for name, widen in changed.widenings.items() if name in average.values

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.network import SequenceNetwork
+from seqclf.training.weight_average import TRAINED
 
 # Keys of a checkpoint: gradients accumulated between two optimizer steps, values that callbacks may monitor, and the
 # last values of the monitored metric (dict step → value).
@@ -40,23 +42,27 @@ class ExactResume(Callback):
         checkpoint[RECENT] = dict(task.monitor.values)
 
     def on_load_checkpoint(self, trainer: Any, task: Any, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
         finish_progress(checkpoint)  # before Lightning restores its loops
+        task.load_state_dict(checkpoint.get(TRAINED, {}), strict=False)  # in place of their means
         if trainer.global_rank > 0:  # rank 0 goes on with the sums over all ranks
             task.train_metrics.reset()
-        task.is_fitted = True
         task.monitor.values = dict(checkpoint[RECENT])
         self.restored = {GRADIENTS: checkpoint.get(GRADIENTS, {}), LOGGED: checkpoint[LOGGED]}
 
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        splits, was_fitted = getattr(trainer.datamodule, "splits", None), task.is_fitted
-        if isinstance(splits, Mapping) and "train" in splits:
-            trainer.datamodule.frozen_outputs = task.fit_to(splits["train"])
-        elif not was_fitted and any(map(_reads_training_rows, task.model.modules())):
+        splits = getattr(trainer.datamodule, "splits", None)
+        train = splits.get("train") if isinstance(splits, Mapping) else None
+        if train is None and not task.is_fitted and any(map(_reads_training_rows, task.model.modules())):
             problem = "has no rows that the network can read before the first step"
             raise InputError("trainer.fit", problem, "give it a SequenceDataModule")
-        if not was_fitted and trainer.world_size > 1:  # rounding may differ between machines
-            for buffer in task.model.buffers():
-                buffer.copy_(trainer.strategy.broadcast(buffer))
+        if train is not None and not task.is_fitted:
+            task.fit_to(train)
+            for buffer in task.model.buffers() if trainer.world_size > 1 else ():
+                buffer.copy_(trainer.strategy.broadcast(buffer))  # rounding may differ between machines
+        if train is not None:
+            trainer.datamodule.frozen_outputs = task.model.frozen_outputs(task.rows_of(train))
         task.model.forget_validation()
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
@@ -68,7 +74,7 @@ class ExactResume(Callback):
         for name, value in restored.get(LOGGED, {}).items():
             trainer.callback_metrics[name] = value.to(task.device)
 
-    def on_fit_end(self, trainer: Any, task: Any) -> None:
+    def teardown(self, trainer: Any, task: Any, stage: str) -> None:
         if trainer.datamodule is not None:
             trainer.datamodule.frozen_outputs = None
 

@@ -44,7 +44,8 @@ class NotFiniteSteps(Callback):
         task.train_metrics.skips_not_finite = self.skip
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: pl.LightningModule, batch: Batch, batch_idx: int) -> None:
-        self.batches.append(batch)
+        fields = {name: values for name, values in batch.fields.items() if not name.startswith("frozen/")}
+        self.batches.append(batch._replace(fields=fields))
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, task: Any, optimizer: Any) -> None:
         batches, self.batches = self.batches, []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -93,8 +93,9 @@ class StructureSchedule(Callback):
             console.print(f"epoch {epoch:>3}  {made.text}{size}", soft_wrap=True)
 
 
-def _take_structure(task: SequenceTask, checkpoint: Mapping[str, Any]) -> None:
+def _take_structure(task: SequenceTask, checkpoint: dict[str, Any]) -> None:
     """Replace the network of a task by a new one with the structure of a checkpoint, before its weights are loaded."""
+    type(task).on_load_checkpoint(task, checkpoint)
     saved, held = checkpoint["hyper_parameters"], task.hparams
     # Build the network only if the checkpoint names the same classes, so that a checkpoint cannot run other code.
     if list(targets(saved["model"], "model")) == list(targets(held["model"], "model")):

@@ -27,7 +27,7 @@ from seqclf.training.losses import build_loss, class_weights_of
 from seqclf.training.optimizer import build_optimizer, elapsed_share
 from seqclf.training.step_log import MAX_LOGGED_CLASSES, StepLog, log_epoch
 from seqclf.training.task_settings import resolve_task
-from seqclf.training.weight_average import AveragedWeights
+from seqclf.training.weight_average import TRAINED, AveragedWeights, WeightAverage
 
 
 class Prediction(NamedTuple):
@@ -85,6 +85,7 @@ class SequenceTask(pl.LightningModule):
         self.step_loss, self.batch_shape = torch.tensor(0.0), (0, 0)  # of the last batch: mean loss, rows and tokens
         self.epoch_scores: dict[str, EpochScores] = {}  # dict split → latest scores
         self.is_fitted = False  # True: the network has read the training rows (see `SequenceNetwork.fit_to`)
+        self.average: WeightAverage | None = None  # of a fit with `optimizer.average` (see `AveragedWeights`)
         self.monitor = SmoothedMonitor(monitor)
         self.model = build_classifier(settings["model"], dataset["fields"], len(self.classes))
         freeze_weights(self.model, settings["frozen"])
@@ -99,18 +100,26 @@ class SequenceTask(pl.LightningModule):
         averages = [] if (decay := self.optimizer.get("average")) is None else [AveragedWeights(decay)]
         return [ExactResume(), *averages, StepLog()]
 
-    def fit_to(self, train: Split) -> Any:
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.average is not None:  # not by the callback, as a checkpoint of weights alone must hold the means too
+            checkpoint[TRAINED] = self.average.separate(checkpoint["state_dict"], "model.")
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.is_fitted = True
+
+    def fit_to(self, train: Split) -> None:
         """Let the network read the training rows once (see `SequenceNetwork.fit_to`), unless it has.
 
         A Trainer with a `SequenceDataModule` calls this method. Call it before the first step of a loop of your own.
-        Returns what the network keeps of the rows (see `SequenceNetwork.frozen_outputs`), or None.
         """
-        digest, weights = self.hparams["dataset"].get("digest", ""), class_weights_of(self.loss, len(self.classes))
-        rows = SplitRows(train, digest, weights, self.device)
         if not self.is_fitted:
-            self.model.fit_to(rows)
+            self.model.fit_to(self.rows_of(train))
             self.is_fitted = True
-        return self.model.frozen_outputs(rows)
+
+    def rows_of(self, train: Split) -> SplitRows:
+        """Return the rows of a split as a network reads them."""
+        digest, weights = self.hparams["dataset"].get("digest", ""), class_weights_of(self.loss, len(self.classes))
+        return SplitRows(train, digest, weights, self.device)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""

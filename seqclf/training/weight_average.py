@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.errors import InputError
@@ -104,62 +105,53 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 class AveragedWeights(Callback):
-    """Averages the weights of a fit. Validations, checkpoints and the fitted network have the means.
+    """Averages the weights of a fit (`task.average`). Validations, checkpoints and the fitted network have the means.
 
-    `decay`: see `WeightAverage`. `average`: the means while a fit runs, and after it the trained weights.
+    `decay`: see `WeightAverage`.
     """
 
     def __init__(self, decay: float):
         self.decay = decay
-        self.average: WeightAverage | None = None
         self.means: dict[str, Tensor] = {}  # of a checkpoint, until the fit starts
 
     def setup(self, trainer: Any, task: Any, stage: str) -> None:
-        for callback in trainer.callbacks if stage == "fit" else ():
+        if stage != TrainerFn.FITTING:
+            return
+        task.average = None
+        for callback in trainer.callbacks:
             if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
                 problem = f"{type(callback).__name__} averages weights that are averaged already"
                 raise InputError("trainer.callbacks", problem, "remove it, or set optimizer.average=null")
 
+    def on_load_checkpoint(self, trainer: Any, task: Any, checkpoint: dict[str, Any]) -> None:
+        if trainer.state.fn == TrainerFn.FITTING:
+            if TRAINED not in checkpoint:
+                problem = f"has no {TRAINED} to go on with"
+                raise InputError("checkpoint", problem, "train anew, or set optimizer.average=null")
+            weights = checkpoint["state_dict"]
+            self.means = {name.removeprefix("model."): weights[name] for name in checkpoint[TRAINED]}
+
     def on_fit_start(self, trainer: Any, task: Any) -> None:
-        self.average, self.means = WeightAverage(task.model, self.decay, self.means), {}
+        task.average, self.means = WeightAverage(task.model, self.decay, self.means), {}
         # Callbacks that write checkpoints run after the step, so that a checkpoint holds the means of its step.
         self.handle = trainer.optimizers[0].register_step_post_hook(partial(self._update, trainer, task))
 
     def _update(self, trainer: Any, task: Any, *_: Any) -> None:
-        assert self.average is not None
         ranks = partial(trainer.strategy.reduce, reduce_op="mean") if trainer.world_size > 1 else None
-        self.average.update(task.model, trainer.global_step + 1, ranks)
+        task.average.update(task.model, trainer.global_step + 1, ranks)
 
     def on_validation_start(self, trainer: Any, task: Any) -> None:
-        self.hold_means(task, True)
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._hold_means(task, True)
 
     def on_validation_end(self, trainer: Any, task: Any) -> None:
-        self.hold_means(task, False)
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._hold_means(task, False)
 
     def on_fit_end(self, trainer: Any, task: Any) -> None:
         self.handle.remove()
-        self.hold_means(task, True)
+        self._hold_means(task, True)
 
-    def hold_means(self, task: Any, held: bool) -> None:
-        """Let the network hold the means, or the trained weights."""
-        if self.average is not None and self.average.in_network != held:
-            self.average.swap(task.model)
-
-    def on_save_checkpoint(self, trainer: Any, task: Any, checkpoint: dict[str, Any]) -> None:
-        if self.average is not None:
-            checkpoint[TRAINED] = self.average.separate(checkpoint["state_dict"], "model.")
-
-    def on_load_checkpoint(self, trainer: Any, task: Any, checkpoint: dict[str, Any]) -> None:
-        if TRAINED not in checkpoint:
-            problem = f"has no {TRAINED} to go on with"
-            raise InputError("checkpoint", problem, "train anew, or set optimizer.average=null")
-        trained, weights = checkpoint[TRAINED], checkpoint["state_dict"]
-        self.means = {name.removeprefix("model."): weights[name] for name in trained}
-        task.load_state_dict(trained, strict=False)
-
-
-def average_of(task: Any) -> WeightAverage | None:
-    """Return the means of a task that is in a fit, None without them."""
-    trainer = getattr(task, "_trainer", None)
-    found = [each for each in trainer.callbacks if isinstance(each, AveragedWeights)] if trainer is not None else []
-    return found[0].average if found else None
+    def _hold_means(self, task: Any, held: bool) -> None:
+        if task.average.in_network != held:
+            task.average.swap(task.model)

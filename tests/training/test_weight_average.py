@@ -11,7 +11,7 @@ from seqclf.errors import InputError
 from seqclf.training.callbacks import checkpoints
 from seqclf.training.change_structure import change_structure
 from seqclf.training.load_task import load_task
-from seqclf.training.weight_average import TRAINED, WeightAverage, average_of
+from seqclf.training.weight_average import TRAINED, WeightAverage
 
 from .conftest import QUIET, SaveAt
 
@@ -127,7 +127,7 @@ def test_without_an_average_nothing_but_the_weights_is_saved(task, fit, tmp_path
     for settings in ({}, {"optimizer": {"average": None}}):
         module = task(**settings)
         fit(module, callbacks=checkpoints(tmp_path))
-        assert TRAINED not in torch.load(tmp_path / "last.ckpt", weights_only=True) and average_of(module) is None
+        assert TRAINED not in torch.load(tmp_path / "last.ckpt", weights_only=True) and module.average is None
 
 
 @pytest.mark.parametrize("settings", [{}, {"accumulate_grad_batches": 2}, {"model": {"members": 2}}], ids=str)
@@ -141,8 +141,21 @@ def test_a_resumed_run_ends_in_the_means_of_an_unbroken_one(task, fit, tmp_path,
         fit(resumed, path, max_epochs=3, **settings)
         for name, weight in unbroken.state_dict().items():
             assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
-        for name, weight in average_of(unbroken).values.items():
-            assert torch.equal(weight, average_of(resumed).values[name]), (moment, name)
+        for name, weight in unbroken.average.values.items():
+            assert torch.equal(weight, resumed.average.values[name]), (moment, name)
+
+
+def test_other_stages_and_checkpoints_of_weights_alone_have_the_means(task, fit, batches, tmp_path):
+    module = task(**AVERAGED)
+    trainer = fit(module, callbacks=checkpoints(tmp_path), max_epochs=3)
+    means = {name: weight.clone() for name, weight in module.model.state_dict().items()}
+    trainer.validate(module, datamodule=batches, ckpt_path=tmp_path / "last.ckpt", verbose=False)
+    trainer.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
+    saved = torch.load(tmp_path / "weights.ckpt", weights_only=True)
+    for name, weight in means.items():
+        assert torch.equal(module.model.state_dict()[name], weight), name
+        assert torch.equal(saved["state_dict"][f"model.{name}"], weight), name
+    assert saved[TRAINED], "which a resumed run trains"
 
 
 class FailInValidation(pl.Callback):
@@ -156,15 +169,15 @@ def test_a_checkpoint_inside_a_validation_has_the_layout_of_all_others(task, fit
     with pytest.raises(ConnectionError):
         fit(module, callbacks=[FailInValidation()])
     saved = torch.load(tmp_path / "inside.ckpt", weights_only=True)
-    assert average_of(module).in_network
-    for name, weight in average_of(module).values.items():
+    assert module.average.in_network
+    for name, weight in module.average.values.items():
         assert torch.equal(saved[TRAINED][f"model.{name}"], weight), "the weights that the optimizer trains"
         assert torch.equal(saved["state_dict"][f"model.{name}"], module.model.state_dict()[name])
     unbroken, resumed = task(**AVERAGED), task(**AVERAGED)
     fit(unbroken)
     fit(resumed, tmp_path / "inside.ckpt")
-    for name, weight in average_of(unbroken).values.items():
-        torch.testing.assert_close(weight, average_of(resumed).values[name])
+    for name, weight in unbroken.average.values.items():
+        torch.testing.assert_close(weight, resumed.average.values[name])
 
 
 def test_a_second_fit_starts_from_the_means(task, fit):
@@ -187,8 +200,8 @@ def test_a_plain_trainer_refuses_a_checkpoint_without_trained_weights(task, fit,
 
 
 def hold_means(module, held):
-    if average_of(module).in_network != held:
-        average_of(module).swap(module.model)
+    if module.average.in_network != held:
+        module.average.swap(module.model)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +223,10 @@ def test_the_averaged_network_computes_the_same_function_after_a_change(task, fi
     def logits():
         both = []
         for held in (False, True):
-            found = average_of(module).in_network
+            found = module.average.in_network
             hold_means(module, held)
             module.double().eval()
-            average_of(module).values = {name: tensor.double() for name, tensor in average_of(module).values.items()}
+            module.average.values = {name: tensor.double() for name, tensor in module.average.values.items()}
             fields = {n: v.double() if v.is_floating_point() else v for n, v in batch.fields.items()}
             with torch.no_grad():
                 both.append(module(batch._replace(fields=fields)))
@@ -227,15 +240,15 @@ def test_the_averaged_network_computes_the_same_function_after_a_change(task, fi
     after = logits()
     for first, second in zip(before, after, strict=True):
         torch.testing.assert_close(first, second, atol=1e-9, rtol=0)
-    assert all(math.isfinite(float(values.sum())) for values in average_of(module).values.values())
+    assert all(math.isfinite(float(values.sum())) for values in module.average.values.values())
 
 
 def test_a_changed_network_averages_its_new_weights_and_keeps_frozen_ones(task, fit):
     module = task(**AVERAGED)
     fit(module)
-    names = set(average_of(module).values)
+    names = set(module.average.values)
     change_structure(module, layers=2, freeze="embedding")
     frozen = {name for name in names if name.startswith("embedding")}
-    assert frozen and frozen < set(average_of(module).values)
+    assert frozen and frozen < set(module.average.values)
     trained = {name for name, weight in module.model.named_parameters() if weight.requires_grad}
-    assert set(average_of(module).values) == trained | frozen
+    assert set(module.average.values) == trained | frozen
