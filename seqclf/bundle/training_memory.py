@@ -26,7 +26,7 @@ MAX_ROWS = 20_000  # rows of a sample
 MIN_DISTANCE = 0.05  # a smaller distance moves few predictions, but is beyond chance in a million rows
 # Columns of a sample; the spaces keep them apart from fields.
 SAMPLING, GROUPS, NUMBER = "sampling key", "group key", "row number"
-RATE, DRAWN = "sampling rate", "rows drawn"  # beside these columns in what `added_since` returns
+RATE, DRAWN = "sampling rate", "rows drawn"  # further keys of the dict that `added_since` returns
 LENGTH = "sequence length"  # name of the lengths before truncation
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 SHAPE = {"values": [float], "texts": [str], "mean": [SHARE], "variance": [SHARE], "rows": SIZE, "groups": POSITIVE}

@@ -82,7 +82,7 @@ def apply_change(
     task.model = changed.network
     task.hparams["model"] = config
     task.hparams["frozen"] = frozen_weights(task.model)
-    if (average := getattr(task, "average", None)) is not None:
+    if (average := task.average) is not None:
         # The means are divided among copies as the weights are, so the averaged network computes the same function too.
         means = average.values | {
             name: widen(average.values[name]) for name, widen in changed.widenings.items() if name in average.values

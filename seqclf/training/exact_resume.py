@@ -26,8 +26,8 @@ class ExactResume(Callback):
         self.restored: Mapping[str, Any] = {}
 
     def setup(self, trainer: Any, task: Any, stage: str) -> None:
-        if stage == "fit":
-            task.monitor.values = {}  # Lightning loads those of a checkpoint after `setup`
+        if stage == TrainerFn.FITTING:
+            task.monitor.values = {}  # Lightning loads the values of a checkpoint after `setup`
 
     def on_save_checkpoint(self, trainer: Any, task: Any, checkpoint: dict[str, Any]) -> None:
         reduce = trainer.strategy.reduce
@@ -42,10 +42,10 @@ class ExactResume(Callback):
         checkpoint[RECENT] = dict(task.monitor.values)
 
     def on_load_checkpoint(self, trainer: Any, task: Any, checkpoint: dict[str, Any]) -> None:
-        if trainer.state.fn != TrainerFn.FITTING:
+        if trainer.state.fn != TrainerFn.FITTING or "loops" not in checkpoint:  # Lightning rejects weights alone
             return
         finish_progress(checkpoint)  # before Lightning restores its loops
-        task.load_state_dict(checkpoint.get(TRAINED, {}), strict=False)  # in place of their means
+        task.load_state_dict(checkpoint.get(TRAINED, {}), strict=False)  # `state_dict` holds their means
         if trainer.global_rank > 0:  # rank 0 goes on with the sums over all ranks
             task.train_metrics.reset()
         task.monitor.values = dict(checkpoint[RECENT])

@@ -48,6 +48,7 @@ class StructureSchedule(Callback):
         trial: Any = SimpleNamespace(
             model=copy.deepcopy(task.model).to("meta") if self.changes else None,
             hparams=dict(task.hparams),
+            average=None,
         )
         for key, change in self.changes:
             apply_change(trial, None, change, key, seed=0)

@@ -19,7 +19,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.system.atomic_files import scratch_folder
 from seqclf.system.threads import available_memory
 
-MAX_MEMORY_FRACTION = 0.5  # of the memory that this process may use, for one row
+MAX_MEMORY_FRACTION = 0.5  # share of the memory of this process that one row may use
 LENGTHS = (1023, 2047, 4095)  # tokens of the measured rows; full binary trees have such numbers of nodes
 
 
