@@ -121,7 +121,7 @@ class Journal:
         self.rows = self.count = 0  # `count`: number of windows that are in the folder
 
     def results(self, windows: Iterable[Window], predict: PredictWindows) -> Iterator[Result]:
-        """Yield the results of all windows: first the stored results, then the results of `predict`, which are stored."""
+        """Yield the results of all windows: first the stored ones, then the results of `predict`, which are stored."""
         coming = iter(windows)
         rest: list[Window] = []  # the first window that is not in the folder
         for window in coming:
