@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -44,6 +44,8 @@ class SequenceNetwork(nn.Module):
     # Factor by which the network shortens sequences before most of its work. A training that is limited by its tokens
     # may then take as many times more steps.
     shortening: float = 1.0
+    # Names of outputs beside the logits, one number for each row, such as the tokens that were read (see `outputs`).
+    extra_outputs: ClassVar[tuple[str, ...]] = ()
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64.
@@ -52,6 +54,16 @@ class SequenceNetwork(nn.Module):
         `lengths` from the GPU would wait for the GPU. During the export to ONNX, `host_lengths` is `None`.
         """
         raise NotImplementedError
+
+    def outputs(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
+        """Return `logits` (B, C) and each of the `extra_outputs` (B,), exported, predicted and scored by name.
+
+        Further logits (B, C) are those of a part of the network that is a model on its own. Runs score them beside the
+        network, and bundles leave them out.
+        """
+        return {"logits": self(fields, lengths, host_lengths)}
 
     def training_loss(
         self,
