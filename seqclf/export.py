@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from seqclf.config.command import command
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.run_folder import MODEL
 from seqclf.system.state_validation import read_json, read_yaml
 
 if TYPE_CHECKING:
@@ -39,9 +40,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
         from seqclf.bundle.triton import write_triton
 
         if config.triton is None:
-            raise InputError(
-                None, "checkpoint is missing", "give RUN/checkpoints/best.ckpt, or triton=REPOSITORY/MODEL"
-            )
+            raise InputError(None, "checkpoint is missing", "give RUN/model.ckpt, or triton=REPOSITORY/MODEL")
         write_triton(Path(config.bundle), Path(config.triton))
         return {"bundle": config.bundle, "triton": config.triton}
     if config.triton is not None:
@@ -52,11 +51,12 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
 
     checkpoint = Path(config.checkpoint)
     task = load_task(checkpoint, config.trust)
-    run = checkpoint.absolute().parent.parent  # absolute, because a relative path may have no parent folders
-    metrics = _read_mapping(run / "metrics.json", read_json)
-    # The scores in metrics.json are those of one of the run's checkpoints.
-    written = metrics if metrics.get("step") == task.trained_steps else {}
-    if not written and (warning := _lost_decision(run, metrics)):
+    folder = checkpoint.absolute().parent  # absolute, because a relative path may have no parent folders
+    run = folder.parent if folder.name == "checkpoints" else folder
+    # The scores of a run are those of its finished model.
+    written = _read_mapping(run / "metrics.json", read_json) if folder == run else {}
+    written = written if written.get("step") == task.trained_steps else {}
+    if not written and (warning := _lost_choices(run, checkpoint)):
         console.print(warning, style="yellow", soft_wrap=True)
     if "halting" not in written and task.model.halts:
         console.print(
@@ -79,23 +79,23 @@ def _read_mapping(path: Path, read: Callable[[Path], Any]) -> JsonObject:
     return content if isinstance(content, dict) else {}
 
 
-def _lost_decision(run: Path, metrics: Mapping[str, Any]) -> str | None:
-    """Return a warning if the config of the run sets a decision rule that the bundle will not have, else None."""
+def _lost_choices(run: Path, checkpoint: Path) -> str | None:
+    """Return a warning if the bundle will lack choices of validation rows that its run makes, else None."""
     from seqclf.evaluation.decisions.decision import RULES
 
+    model = run / MODEL
+    if model.is_file() and model.absolute() != checkpoint.absolute():
+        return f"{checkpoint} lacks what validation chose after the training, and its scores: export checkpoint={model}"
     settings = _read_mapping(run / "config.yaml", read_yaml).get("decision")
-    if not isinstance(settings, dict):
-        return None
-    rules = [f"decision.{rule}={settings[rule]}" for rule in RULES if settings.get(rule)]
+    rules = {} if not isinstance(settings, dict) else {rule: settings[rule] for rule in RULES if settings.get(rule)}
     if not rules:
         return None
-    best, last = run / "checkpoints" / "best.ckpt", run / "checkpoints" / "last.ckpt"
-    if metrics:
-        reason, remedy = f"{run / 'metrics.json'} is of another checkpoint", f"export checkpoint={best}"
-    else:
-        reason = f"{run / 'metrics.json'} is missing: the run was not scored"
-        remedy = f"repeat its training command with checkpoint={last} hydra.run.dir={run}, which scores and exports"
-    return f"the bundle has no decision and chooses the most probable label, not {' '.join(rules)}: {reason}; {remedy}"
+    last = run / "checkpoints" / "last.ckpt"
+    shown = " ".join(f"decision.{rule}={value}" for rule, value in rules.items())
+    return (
+        f"the bundle has no decision and chooses the most probable label, not {shown}: {run / 'metrics.json'} is "
+        f"missing or of another model; repeat the training command with checkpoint={last} hydra.run.dir={run}"
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import PREDICTIONS
+from seqclf.system.run_folder import MODEL, PREDICTIONS
 from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Run:
         from seqclf.bundle.runtime import Classifier
 
         if self.bundle is None:
-            checkpoint = self.folder / "checkpoints" / "best.ckpt"
+            checkpoint = self.folder / MODEL
             raise InputError(
                 self.folder,
                 "has no bundle",

@@ -5,7 +5,6 @@ No row is left to judge this model. It is exported with the scores of the folds.
 
 from __future__ import annotations
 
-import io
 import math
 import shutil
 from dataclasses import replace
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import lightning.pytorch as pl
-import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -27,7 +25,9 @@ from seqclf.runs.fit import Training, run_trainer, take_weights
 from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system import progress
-from seqclf.training.callbacks import StopOnSignal, TrainingProgress, write_checkpoint
+from seqclf.system.run_folder import MODEL
+from seqclf.training.callbacks import StopOnSignal, TrainingProgress
+from seqclf.training.load_task import save_model, set_by_validation
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
@@ -57,7 +57,7 @@ def check_repeatable(training: Training) -> None:
 
 
 def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
-    """Repeat the finished training of a fold on the rows of all its splits, and put the task into best.ckpt of `run`.
+    """Repeat the finished training of a fold on the rows of all its splits, and save the model in `run`.
 
     The second training, without validation, starts as the first one, with the same seed, and takes as many epochs as
     the chosen model had, over the same part of the learning rate schedule: each row is read as often as in the training
@@ -65,7 +65,7 @@ def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
     changed by -0.056 with as many epochs, by -0.023 with as many steps, and by -0.025 with a schedule that ends at the
     chosen epoch.
     """
-    chosen, target, folder = training.saved_checkpoint(), run / "checkpoints" / "best.ckpt", run / FOLDER
+    chosen, target, folder = training.model, run / MODEL, run / FOLDER
     first, splits = training.load(chosen), training.dataset.splits
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
     console.print(f"trains the chosen model anew on {enumeration([*splits])}", soft_wrap=True)
@@ -75,8 +75,11 @@ def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
         task = _new_task(training, rows)
         plan = _plan(training, rows, first.trained_steps)
         _train(task, training.config, plan, folder)
-        task.model.take_from(first.model)
-        _save(task, plan, chosen, target)
+        before = {name: task.model.get_buffer(name).clone() for name in set_by_validation(chosen)}
+        for name in before:
+            task.model.get_buffer(name).copy_(first.model.get_buffer(name))
+        task.trained_steps = plan.steps
+        save_model(target, task, math.ceil(plan.epochs), before)
         return training.load(target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -139,17 +142,3 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
     trainer = make_trainer(settings, [watching, bar, StopOnSignal(folder / "last.ckpt", timeout_s)], folder, timeout_s)
     threads = training_threads(config.runtime, task.model, plan.batches)
     run_trainer(trainer, task, plan.batches, bar if config.trainer["enable_progress_bar"] else None, threads)
-
-
-def _save(task: SequenceTask, plan: _Plan, chosen: Path, target: Path) -> None:
-    first = torch.load(chosen, map_location="cpu", weights_only=True)
-    state = {
-        "pytorch-lightning_version": first["pytorch-lightning_version"],
-        "epoch": math.ceil(plan.epochs),
-        "global_step": plan.steps,
-        "state_dict": {name: tensor.cpu() for name, tensor in task.state_dict().items()},
-        "hyper_parameters": dict(task.hparams),
-    }
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_checkpoint(target, content.getbuffer())

@@ -33,19 +33,17 @@ from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, m
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
+from seqclf.system.run_folder import MODEL, RESULTS, is_resumed, remove_outputs, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.callbacks import TrainingProgress, take_last, write_checkpoint
+from seqclf.training.callbacks import TrainingProgress, write_checkpoint
 from seqclf.training.checks.network_checks import check_foreign_network
 from seqclf.training.length import resolve_length
-from seqclf.training.load_task import load_task
+from seqclf.training.load_task import load_task, save_model, set_by_validation
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.options import TrainConfig
-from seqclf.training.resume import check_resumable, epochs_started
+from seqclf.training.resume import check_resumable, epochs_started, newest_checkpoint
 from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.task import SequenceTask
-
-CHECKPOINTS = ("best.ckpt", "last.ckpt")
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,11 @@ class Training:
         config = self.config.model_dump()
         return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
 
+    @property
+    def model(self) -> Path:
+        """File of the finished model."""
+        return self.folder / MODEL
+
     @cached_property
     def inputs(self) -> str:
         """Hash of the inputs of the training. Its code is hashed once, because a training may import more modules."""
@@ -111,27 +114,18 @@ class Training:
         return has_all_epochs or 0 <= trainer.max_steps <= trainer.global_step
 
     def checkpoint(self) -> Path:
-        """Return the checkpoint that is evaluated: the best one, or else the last one. Call this method after `run`."""
-        hooks, resumed = self.hooks, self.hooks.resumed
-        if resumed is not None:
-            take_last(hooks.best, Path(resumed), self.trainer.global_step)
-        # Without validation there is no best checkpoint, but a last checkpoint.
-        checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed
-        if not checkpoint:
-            raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
+        """Return the checkpoint of the finished model: the best one, or else the last one. Call it after `run`."""
+        hooks, resumed, best = self.hooks, self.hooks.resumed, self.hooks.best.best_model_path
         if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another run folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
-            if checkpoint == resumed:
-                checkpoint = hooks.last_path  # a file of another run stays as it is
-        return Path(checkpoint)
-
-    def saved_checkpoint(self) -> Path:
-        """Return the checkpoint that a finished training left in its folder."""
-        places = (self.folder / "checkpoints" / name for name in CHECKPOINTS)
-        return next(path for path in places if path.is_file())
+        # Without validation there is no best checkpoint, but a last checkpoint.
+        chosen = Path(best) if self.config.monitor and best else newest_checkpoint(hooks.last_path.parent)
+        if chosen is None:
+            raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
+        return chosen
 
     def load(self, checkpoint: Path) -> SequenceTask:
-        """Return the task of a checkpoint of this training, so that the evaluated model is the one that others load."""
+        """Return the task of a file of this training, so that the evaluated model is the one that others load."""
         return load_task(checkpoint, trust=self.trust).to(self.trainer.strategy.root_device)
 
 
@@ -151,7 +145,7 @@ def take_weights(task: SequenceTask, checkpoint: Path) -> None:
     if differs := what_differs(task.hparams, other.hparams):
         remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
         raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
-    task.model.load_state_dict(other.model.state_dict())
+    task.model.load_state_dict({**other.model.state_dict(), **set_by_validation(checkpoint)})
     task.is_fitted = True
 
 
@@ -182,13 +176,12 @@ def run_trainer(
 class Fitted:
     """A trained task, with what validation rows set after the training.
 
-    `checkpoint`: its file. `history`: rows of metrics.csv. `weighs_heads`: True if validation set the weights of heads.
-    `halting`: curve of tokens read, None for a network that never halts. `seconds`: time of the training.
+    `history`: rows of metrics.csv. `weighs_heads`: True if validation set the weights of heads. `halting`: curve of
+    tokens read, None for a network that never halts. `seconds`: time of the training.
     """
 
     training: Training
     task: SequenceTask
-    checkpoint: Path
     history: Sequence[JsonObject]
     weighs_heads: bool
     halting: TokensCurve | None
@@ -197,20 +190,17 @@ class Fitted:
 
 def finished_fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     """Return the result of the training if an earlier command has finished it in the run folder, else None."""
-    folder = training.folder / "checkpoints"
     found = steps.find("fit", training.inputs)
     is_resumed_here = is_resumed(training.folder, training.config.checkpoint)
     if found is None or not is_resumed_here or training.trainer.world_size > 1:
         return None
-    places = [folder / name for name in CHECKPOINTS]
-    checkpoint = next((path for path in places if file_hash(path) == found["hash"]), None)
-    if checkpoint is None:
+    if file_hash(training.model) != found["hash"]:
         return None
-    task = training.load(checkpoint)
+    task = training.load(training.model)
     halting = None if found["halting"] is None else TokensCurve.from_manifest(found["halting"])
     if halting is not None:
         task.model.threshold = halting.threshold_of(None)
-    return Fitted(training, task, checkpoint, found["history"], found["weighs_heads"], halting, found["seconds"])
+    return Fitted(training, task, found["history"], found["weighs_heads"], halting, found["seconds"])
 
 
 def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
@@ -222,15 +212,15 @@ def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     if training.config.trainer["fast_dev_run"]:
         return None
     seconds = time.perf_counter() - started
-    checkpoint = training.checkpoint()
-    task = training.load(checkpoint)
-    weighs = fit_to_validation(task, training.dataset.splits["validation"], checkpoint)
+    task = training.load(training.checkpoint())
+    text, before = fit_to_validation(task, training.dataset.splits["validation"])
+    save_model(training.model, task, len(training.hooks.record.history), before)
     halting = set_halting(task, training.batches, training.dataset)
-    fitted = Fitted(training, task, checkpoint, training.hooks.record.history, weighs, halting, seconds)
+    fitted = Fitted(training, task, training.hooks.record.history, text is not None, halting, seconds)
     result = {
-        "hash": file_hash(checkpoint),
+        "hash": file_hash(training.model),
         "history": fitted.history,
-        "weighs_heads": weighs,
+        "weighs_heads": text is not None,
         "halting": None if halting is None else halting.to_dict(),
         "seconds": seconds,
     }

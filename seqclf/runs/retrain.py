@@ -27,7 +27,7 @@ from seqclf.report.run_comparison import FinishedRun, matched, read_runs
 from seqclf.runs.fit import what_differs
 from seqclf.runs.steps import run_training
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import run_outputs
+from seqclf.system.run_folder import MODEL, run_outputs
 from seqclf.training.load_task import load_task
 from seqclf.training.options import LoggerOptions, TrainConfig, recipe_of
 
@@ -136,7 +136,7 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
 
 def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier) -> TrainConfig:
     """Return the config with the weights to start from, and print where they come from."""
-    named = config.checkpoint or (None if config.run is None else str(Path(config.run) / "checkpoints" / "best.ckpt"))
+    named = config.checkpoint or (None if config.run is None else str(Path(config.run) / MODEL))
     if named is None:
         console.print("starts from new weights: no run or checkpoint is given")
         return training

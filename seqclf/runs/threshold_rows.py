@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import locate_subclass
@@ -22,7 +21,6 @@ from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, re
 from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
 from seqclf.models.network import SequenceNetwork
-from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.losses import class_weights_of
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
@@ -57,19 +55,16 @@ def rows_for(task: SequenceTask, validation: Split) -> SplitRows:
     return SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
 
 
-def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -> bool:
-    """Let a trained network read the validation rows, and save what they set. Returns False if they set nothing."""
-    rows = rows_for(task, validation)
+def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None, dict[str, Tensor]]:
+    """Let a trained network read the validation rows.
+
+    Returns a text about what they set, None if they set nothing, and the buffers that they set, with the values before.
+    """
+    rows, before = rows_for(task, validation), {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     text = task.model.fit_to_validation(rows) if len(rows) else None
-    if text is None:
-        return False
-    console.print(f"heads: {text}", soft_wrap=True)
-    state = torch.load(checkpoint, map_location="cpu", weights_only=True)
-    state["state_dict"] = {name: tensor.cpu() for name, tensor in task.state_dict().items()}
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_checkpoint(checkpoint, content.getbuffer())
-    return True
+    if text is not None:
+        console.print(f"heads: {text}", soft_wrap=True)
+    return text, {name: old for name, old in before.items() if not torch.equal(old, task.model.get_buffer(name))}
 
 
 def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weighs_heads: bool) -> Scores:

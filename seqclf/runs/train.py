@@ -141,7 +141,7 @@ def score(fitted: Fitted, steps: FinishedSteps, data_warnings: Sequence[str]) ->
     config = training.config
     models = [config.baseline, config.baseline_limit]
     parts = {"fit": training.inputs, "models": models, "cross_fits": cross_fits(config)}
-    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), **parts})
+    inputs = hash_of({"model": file_hash(fitted.training.model), **parts})
     if steps.find("score", inputs) is not None:
         with suppress(InputError):  # otherwise the files are made anew
             contenders, facts, _ = read_run(run)
@@ -239,7 +239,7 @@ def write_result(run: Path, result: RunResult) -> None:
 def export(fitted: Fitted, judged: Judged, steps: FinishedSteps) -> float:
     """Write the bundle. Returns the largest difference between the exported model and PyTorch."""
     run, result = fitted.training.folder, judged.result
-    inputs = hash_of({"checkpoint": file_hash(fitted.checkpoint), "result": result.to_dict()})
+    inputs = hash_of({"model": file_hash(fitted.training.model), "result": result.to_dict()})
     known = steps.find("export", inputs)
     if known is not None and (run / "bundle" / "manifest.json").is_file():
         return float(known["parity"])

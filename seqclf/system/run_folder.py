@@ -18,9 +18,10 @@ BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 FORCING = "threshold.parquet"  # rows that force the threshold of a recall
 SHARED = "shared"  # folder of a report and metrics.json without rows of the data, which loggers upload
+MODEL = "model.ckpt"  # the finished model, with what validation rows set
 STEPS = "steps.json"  # record of the finished steps of a run
-# Results of evaluating a checkpoint.
-RESULTS = ("scores", "metrics.json", PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
+# What a run makes of its checkpoints.
+RESULTS = (MODEL, "scores", "metrics.json", PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
 FOLD = "fold-"  # beginning of the name of the folder of a fold (data.split.fold=all)
 OUTPUTS = (*RESULTS, "metrics.csv", "tensorboard")
 # Environment variables of torchrun, Lightning and Slurm that hold the rank of a process in distributed training.

@@ -145,18 +145,6 @@ def checkpoints(
     return [best, last, inside]
 
 
-def take_last(best: ModelCheckpoint, last: Path, step: int) -> None:
-    """Copy `last.ckpt` to `best.ckpt` if, without a `monitor`, the latter is of an earlier step than `step`, the last.
-
-    A run that a signal ended at its last step is resumed without a training, so that `on_train_end` is not called.
-    """
-    path = Path(best.best_model_path)
-    if best.monitor is not None or not best.best_model_path or not last.is_file():
-        return
-    if torch.load(path, map_location="cpu", weights_only=True)["global_step"] < step:
-        write_checkpoint(path, last.read_bytes())
-
-
 # Callback that stops training when the validation metric no longer improves.
 
 

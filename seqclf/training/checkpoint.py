@@ -19,6 +19,7 @@ from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 
 TARGET = {"_target_": str}
+TENSORS = Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor"))
 SHAPE = {
     "hyper_parameters": {
         "dataset": dict,
@@ -29,7 +30,7 @@ SHAPE = {
         "frozen": [str],
         "seed": int,
     },
-    "state_dict": Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor")),
+    "state_dict": TENSORS,
     "global_step": COUNT,
     "epoch": COUNT,
 }
@@ -48,7 +49,7 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
             state = torch.load(path, map_location="cpu", weights_only=True)
     hyper = state.get("hyper_parameters") if isinstance(state, dict) else None
     if not isinstance(hyper, dict) or "dataset" not in hyper:
-        raise InputError(f"checkpoint={path}", "is not a seqclf checkpoint", "give RUN/checkpoints/best.ckpt")
+        raise InputError(f"checkpoint={path}", "is not a seqclf checkpoint", "give RUN/model.ckpt")
     with error_context(f"checkpoint={path}", DAMAGED):
         require(state, SHAPE)
         try:

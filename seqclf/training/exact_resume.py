@@ -63,7 +63,6 @@ class ExactResume(Callback):
                 buffer.copy_(trainer.strategy.broadcast(buffer))  # rounding may differ between machines
         if train is not None:
             trainer.datamodule.frozen_outputs = task.model.frozen_outputs(task.rows_of(train))
-        task.model.forget_validation()
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
         restored, self.restored = self.restored, {}

@@ -1,14 +1,24 @@
-"""Loading of a task from its checkpoint."""
+"""Loading of a task from its checkpoint, and the file of the finished model of a run."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
 
 from seqclf.config.targets import Trust
 from seqclf.errors import InputError, first_line
-from seqclf.system.state_validation import error_context
-from seqclf.training.checkpoint import DAMAGED, check_trusted, check_weights, read_checkpoint
+from seqclf.system.state_validation import error_context, require
+from seqclf.training.callbacks import write_checkpoint
+from seqclf.training.checkpoint import DAMAGED, TENSORS, check_trusted, check_weights, read_checkpoint
 from seqclf.training.task import SequenceTask
+
+BEFORE = "before_validation"  # key of the buffers that validation rows set, with their values while the model trained
 
 
 def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
@@ -32,3 +42,26 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
     task.trained_steps = state["global_step"]
     task.is_fitted = True
     return task.eval()
+
+
+def save_model(path: Path, task: SequenceTask, epoch: int, before: Mapping[str, Tensor]) -> None:
+    """Save a finished model. `before`: buffers of the network that validation rows set, with their values before."""
+    state = {
+        "pytorch-lightning_version": pl.__version__,
+        "epoch": epoch,
+        "global_step": task.trained_steps,
+        "state_dict": {name: tensor.cpu() for name, tensor in task.state_dict().items()},
+        "hyper_parameters": dict(task.hparams),
+        BEFORE: {name: tensor.cpu() for name, tensor in before.items()},
+    }
+    content = io.BytesIO()
+    torch.save(state, content)
+    write_checkpoint(path, content.getbuffer())
+
+
+def set_by_validation(path: Path) -> Mapping[str, Tensor]:
+    """Return the buffers of a network that validation rows set in a checkpoint, with their values before."""
+    found = read_checkpoint(path).get(BEFORE, {})
+    with error_context(f"checkpoint={path}", DAMAGED):
+        require(found, TENSORS, BEFORE)
+    return found

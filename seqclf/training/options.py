@@ -95,16 +95,16 @@ class MlflowOptions(Options):
 LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Discriminator("name")]
 
 
-CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"
+CHECKPOINT_FILES = "RUN/model.ckpt, or RUN/checkpoints/last.ckpt"
 
 
 def require_checkpoint_file(value: str) -> str:
     """Reject a path that is not a readable file. PyTorch checks the content later."""
     path = Path(value)
     if path.is_dir():
-        saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
+        saved = [*path.glob("model.ckpt"), *path.glob("checkpoints/last.ckpt"), *path.glob("last.ckpt")]
         # If `path` is a bundle, look for checkpoints of its run.
-        saved = saved or [*path.parent.glob("checkpoints/best.ckpt")]
+        saved = saved or [*path.parent.glob("model.ckpt")]
         remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else f"name a file, {CHECKPOINT_FILES}"
         raise InputError(f"checkpoint={value}", "is a folder", remedy)
     try:

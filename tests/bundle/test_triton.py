@@ -110,7 +110,7 @@ def test_a_folder_with_files_and_a_damaged_bundle_write_nothing(exported, copy_b
     ("settings", "error"),
     [
         (["triton={folder}"], None),
-        ([], "checkpoint is missing; give RUN/checkpoints/best.ckpt, or triton=REPOSITORY/MODEL"),
+        ([], "checkpoint is missing; give RUN/model.ckpt, or triton=REPOSITORY/MODEL"),
         (
             ["triton={folder}", "checkpoint={bundle}/../saved.ckpt"],
             "is written from a bundle; export the checkpoint first",

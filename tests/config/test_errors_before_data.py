@@ -52,7 +52,12 @@ CASES = [
     ("train", ["logger=none", "+logger.tags=[a]"], "logger.tags", "no such key"),
     ("train", ["+trainer.logger=true"], "trainer.logger", "one by logger=wandb, mlflow, tensorboard, csv or none"),
     # data and files
-    ("train", ["checkpoint=no.ckpt"], "checkpoint=no.ckpt", "give RUN/checkpoints/best.ckpt, or last.ckpt to resume"),
+    (
+        "train",
+        ["checkpoint=no.ckpt"],
+        "checkpoint=no.ckpt",
+        "give RUN/model.ckpt, or RUN/checkpoints/last.ckpt",
+    ),
     ("train", ["data.fields=events"], "data.fields=events", "write 'data.fields={events: KIND}'"),
     ("train", ["data.split.by=time"], "data.split.by=time", "needs data.split.column=COLUMN"),
     ("train", ["data.generator={_target_: os.system}"], "data.generator._target_=os.system", "that writes a dataset"),
@@ -82,10 +87,10 @@ CASES = [
 
 
 def test_the_bundle_of_a_run_is_no_checkpoint(tmp_path):
-    for file in ("run/checkpoints/best.ckpt", "run/bundle/manifest.json"):
+    for file in ("run/model.ckpt", "run/bundle/manifest.json"):
         (tmp_path / file).parent.mkdir(parents=True)
         (tmp_path / file).touch()
-    with pytest.raises(InputError, match=r"bundle: is a folder; write checkpoint=.*/run/checkpoints/best\.ckpt$"):
+    with pytest.raises(InputError, match=r"bundle: is a folder; write checkpoint=.*/run/model\.ckpt$"):
         require_checkpoint_file(str(tmp_path / "run" / "bundle"))
 
 

@@ -23,11 +23,11 @@ def test_an_adaptive_model_goes_through_all_commands(shell):
     assert json.loads((shell.folder / "adaptive_resumed/metrics.json").read_text())["halting"] == halting, (
         resumed.stderr
     )
-    exported = shell("export", "checkpoint=adaptive/checkpoints/best.ckpt", "bundle=adaptive_copy").result
+    exported = shell("export", "checkpoint=adaptive/model.ckpt", "bundle=adaptive_copy").result
     assert exported["parity"] == trained["parity"] < 1e-5
 
     shutil.copytree(shell.folder / "adaptive/checkpoints", shell.folder / "adaptive_moved/checkpoints")
-    unscored = shell("export", "checkpoint=adaptive_moved/checkpoints/best.ckpt", "bundle=adaptive_unscored")
+    unscored = shell("export", "checkpoint=adaptive_moved/model.ckpt", "bundle=adaptive_unscored")
     assert "the bundle reads every sequence to its end: " in unscored.stderr
     assert "adaptive_moved/metrics.json, which has the curve of tokens read, is missing" in unscored.stderr
 

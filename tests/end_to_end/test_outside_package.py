@@ -100,7 +100,7 @@ def test_yaml_and_overrides_train_the_same(trained):
 
 
 def test_the_code_of_a_checkpoint_has_to_be_trusted(start, trained):
-    checkpoint = f"checkpoint={trained['by_yaml'][0]}/checkpoints/best.ckpt"
+    checkpoint = f"checkpoint={trained['by_yaml'][0]}/model.ckpt"
     refused = start("export", checkpoint, "bundle=refused")()
     (line,) = refused.stderr.splitlines()
     assert refused.exit_code == 2 and line.startswith(f"error: {checkpoint}: model.encoder._target_=acme.encoders.")
@@ -110,7 +110,7 @@ def test_the_code_of_a_checkpoint_has_to_be_trusted(start, trained):
 @pytest.mark.slow
 def test_the_bundle_of_an_exported_checkpoint_predicts(start, trained):
     run, _ = trained["by_overrides"]
-    exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()
+    exported = start("export", f"checkpoint={run}/model.ckpt", f"bundle={run}/again", "trust=acme")()
     assert exported.result["parity"] < 1e-5
     predicted = start("predict", f"bundle={run}/again", "input=outside_test.jsonl", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and predicted.result["refused"] == 0

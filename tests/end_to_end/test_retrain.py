@@ -111,7 +111,7 @@ def test_a_model_that_is_not_better_is_not_promoted(retrain):
 def test_a_training_from_weights_keeps_vocabularies_and_scales(folder, retrain):
     from_weights = [f"run={folder / 'good'}", "settings={optimizer: {lr: 1e-9}}", "trainer.max_epochs=1"]
     assert retrain("warm", *from_weights, old="good").exit_code == 1
-    first, then = (load_task(folder / name / "checkpoints/best.ckpt") for name in ("good", "warm"))
+    first, then = (load_task(folder / name / "model.ckpt") for name in ("good", "warm"))
     assert then.hparams["dataset"]["encoders"] == first.hparams["dataset"]["encoders"]
     weights = dict(first.model.named_parameters())
     for name, weight in then.model.named_parameters():
@@ -126,7 +126,7 @@ def test_weights_of_another_model_are_not_taken(folder, retrain):
 
 
 def test_a_bundle_without_what_it_needs_is_named(folder, tmp_path, empty_shell):
-    write_bundle(load_task(folder / "good/checkpoints/best.ckpt"), tmp_path / "bundle", {})
+    write_bundle(load_task(folder / "good/model.ckpt"), tmp_path / "bundle", {})
     command = empty_shell("retrain", f"bundle={tmp_path / 'bundle'}", f"data.train={folder / 'new.parquet'}")
     assert command.exit_code == 2 and "recipe" in command.stderr
     with pytest.raises(seqclf.InputError, match="no encoder of the field"):

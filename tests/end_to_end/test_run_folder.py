@@ -40,6 +40,7 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
         "shared/metrics.json",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
+        "model.ckpt",
     }
     read_bundle(trained.run / "bundle")
 
@@ -134,7 +135,7 @@ def test_metrics_csv_has_one_row_per_epoch_and_the_last_epoch_is_saved(trained):
 def test_config_file_holds_the_resolved_settings_of_the_run(trained):
     config = yaml.safe_load((trained.run / "config.yaml").read_text())
     assert config["trainer"]["max_epochs"] == 4 and config["data"]["train"] == "train.jsonl"
-    assert config["model"] == load_task(trained.run / "checkpoints/best.ckpt").hparams["model"]
+    assert config["model"] == load_task(trained.run / "model.ckpt").hparams["model"]
 
 
 def test_two_runs_with_one_seed_are_bit_identical(runs):

@@ -56,7 +56,7 @@ def test_every_row_gets_one_prediction_in_input_order(predicted, rows):
 
 
 def test_predictions_match_the_checkpoint(trained, predicted, rows):
-    task = load_task(trained.run / "checkpoints/best.ckpt")
+    task = load_task(trained.run / "model.ckpt")
     classifier = Classifier(trained.run / "bundle", device="cpu")
     for row, prediction in zip(rows[:40], predicted, strict=False):
         batch = pa.record_batch({"shop": [row["shop"]], "amount": [row["amount"]]})
@@ -186,12 +186,12 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     assert read_bundle(shell.folder / "guaranteed/bundle")[0]["decision"] == decision
     result = shell("evaluate", "bundle=guaranteed/bundle", "data.test=test.parquet", "data.label=fraud").result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
-    shell("export", "checkpoint=guaranteed/checkpoints/best.ckpt", "bundle=guaranteed/again")
+    shell("export", "checkpoint=guaranteed/model.ckpt", "bundle=guaranteed/again")
     assert read_bundle(shell.folder / "guaranteed/again")[0]["decision"] == decision
     # Simulate a run that was killed between its last epoch and its evaluation.
     (shell.folder / "guaranteed/metrics.json").unlink()
     shutil.rmtree(shell.folder / "guaranteed/bundle")
-    completed = shell("export", "checkpoint=guaranteed/checkpoints/best.ckpt", "bundle=not_scored")
+    completed = shell("export", "checkpoint=guaranteed/model.ckpt", "bundle=not_scored")
     assert completed.result["decision"] == read_bundle(shell.folder / "not_scored")[0]["decision"]["rule"] == "argmax"
     assert (
         "the bundle has no decision and chooses the most probable label, not decision.min_recall=0.6"
@@ -230,7 +230,7 @@ def test_evaluation_counts_refused_rows(shell, trained, rows):
 
 @pytest.mark.slow
 def test_exported_checkpoint_equals_the_bundle_of_its_run(shell, trained):
-    result = shell.start("-m", "seqclf.export", "checkpoint=logged/checkpoints/best.ckpt", "bundle=exported")().result
+    result = shell.start("-m", "seqclf.export", "checkpoint=logged/model.ckpt", "bundle=exported")().result
     assert result["parity"] <= 1e-5 and result["cells"] > 30
     first, second = trained.run / "bundle", shell.folder / "exported"
     manifests = [read_bundle(folder)[0] for folder in (first, second)]

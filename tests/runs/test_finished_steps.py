@@ -130,7 +130,7 @@ def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroke
     settings = yaml.safe_load((run / "config.yaml").read_text())
     decision = parse_options(DecisionOptions, settings["decision"], "decision")
     dataset = hold_out(prepare(DataOptions.build(**settings["data"])), decision)
-    task = load_task(run / "checkpoints/best.ckpt")
+    task = load_task(run / "model.ckpt")
     batches = SequenceDataModule(dataset.all_splits, **settings["batching"], seed=settings["seed"])
     scored = score_contenders(task, batches, dataset, baseline=True)
     files = read_run(run)

@@ -105,31 +105,31 @@ def test_the_bundle_is_trained_on_all_rows_and_says_so(folder):
     assert any("loss and calibration are of logits that were multiplied" in line for line in facts["warnings"])
     predicted = seqclf.Classifier(folder / "run/bundle", device="cpu").predict([["a", "b"], ["c"]])
     assert all(row["error"] is None for row in predicted)
-    weights = seqclf.load_task(folder / "run/checkpoints/best.ckpt").state_dict()
-    first = seqclf.load_task(folder / "run/fold-0/checkpoints/best.ckpt").state_dict()
+    weights = seqclf.load_task(folder / "run/model.ckpt").state_dict()
+    first = seqclf.load_task(folder / "run/fold-0/model.ckpt").state_dict()
     assert any(not weights[name].equal(first[name]) for name in weights)
-    state = torch.load(folder / "run/checkpoints/best.ckpt", weights_only=True)
+    state = torch.load(folder / "run/model.ckpt", weights_only=True)
     assert sum(state["hyper_parameters"]["dataset"]["class_counts"]) == ROWS
     assert state["epoch"] == 2, "as many epochs as the training of the first fold"
 
 
 def test_the_training_on_all_rows_starts_from_the_weights_that_are_given(folder, tmp_path):
-    start, encoders = (folder / "run" / name for name in ("checkpoints/best.ckpt", "bundle/encoders"))
+    start, encoders = (folder / "run" / name for name in ("model.ckpt", "bundle/encoders"))
     given = [f"start={start}", f"data.encoders={encoders}", "trainer.max_epochs=1", "optimizer.lr=1e-9"]
     train(tmp_path, "data.group=g", *given)
-    first, then = (seqclf.load_task(path / "run/checkpoints/best.ckpt").model for path in (folder, tmp_path))
+    first, then = (seqclf.load_task(path / "run/model.ckpt").model for path in (folder, tmp_path))
     for one, other in zip(first.parameters(), then.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=0)
 
 
 def test_a_run_goes_on_with_the_folds_that_are_not_finished(folder):
     before = (folder / "run/metrics.json").read_text()
-    trained = (folder / "run/fold-1/checkpoints/best.ckpt").stat().st_mtime_ns
+    trained = (folder / "run/fold-1/model.ckpt").stat().st_mtime_ns
     with pytest.raises(InputError, match="holds a run already"):
         train(folder, "data.group=g")
     train(folder, "data.group=g", "checkpoint=auto")
     assert (folder / "run/metrics.json").read_text() == before
-    assert (folder / "run/fold-1/checkpoints/best.ckpt").stat().st_mtime_ns == trained
+    assert (folder / "run/fold-1/model.ckpt").stat().st_mtime_ns == trained
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,20 @@ def test_a_training_that_goes_on_has_equal_weights(tmp_path):
     """Validations in the training compare epochs, all of them with the same weights."""
     more = ["optimizer.schedule.decay=none", "optimizer.schedule.warmup=0", "trainer.max_epochs=3"]
     train(tmp_path / "first", *more[:2])
-    best = tmp_path / "first/checkpoints/best.ckpt"
-    assert len(set(weights_of(best).tolist())) > 1
+    model, best = (tmp_path / "first" / name for name in ("model.ckpt", "checkpoints/best.ckpt"))
+    assert len(set(weights_of(model).tolist())) > 1 == len(set(weights_of(best).tolist()))
     losses = []
     for folder, start in [("second", f"checkpoint={best}"), ("unbroken", "checkpoint=null")]:
         train(tmp_path / folder, *more, start)
         lines = [line.split(",") for line in (tmp_path / folder / "metrics.csv").read_text().splitlines()]
         losses.append(float(lines[-1][lines[0].index("validation/loss")]))
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+def test_a_training_that_starts_from_a_finished_model_has_equal_weights(tmp_path):
+    first = train(tmp_path / "first")
+    again = train(tmp_path / "again", f"start={first.folder / 'model.ckpt'}", "trainer.max_epochs=1")
+    assert len(set(weights_of(again.folder / "checkpoints/last.ckpt").tolist())) == 1
 
 
 def test_a_trainer_of_ones_own_must_give_the_training_rows(tmp_path):

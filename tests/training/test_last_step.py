@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from seqclf.evaluation.smoothed_choice import MONITORED
-from seqclf.training.callbacks import checkpoints, take_last
+from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 
 from .conftest import QUIET
@@ -63,14 +63,3 @@ def test_each_validation_leaves_a_checkpoint_to_a_run_that_is_killed(task, fit, 
     with pytest.raises(ConnectionError):
         fit(task(monitor=None), callbacks=hooks, max_epochs=3)
     assert torch.load(tmp_path / "best.ckpt", weights_only=True)["epoch"] == 1
-
-
-def test_a_run_that_ended_before_its_best_checkpoint_takes_the_last_one(task, fit, tmp_path):
-    """As after a signal at the last step, when a resumed run has no step left to train."""
-    _, best, _ = trained(fit, task(monitor=None), tmp_path / "first", max_epochs=2)
-    trained(fit, task(monitor=None), tmp_path / "second", max_epochs=3)
-    take_last(best, tmp_path / "second" / "last.ckpt", 0)
-    steps = torch.load(best.best_model_path, weights_only=True)["global_step"]
-    take_last(best, tmp_path / "second" / "last.ckpt", steps + 1)
-    after = torch.load(best.best_model_path, weights_only=True)["global_step"]
-    assert after == torch.load(tmp_path / "second" / "last.ckpt", weights_only=True)["global_step"] > steps

@@ -180,7 +180,7 @@ def test_predictions_are_in_the_order_of_the_split(task, batches):
     [
         (None, "no such file"),
         (b"not a checkpoint", "is not a seqclf checkpoint"),
-        ({"state_dict": {}}, r"is not a seqclf checkpoint; give RUN/checkpoints/best\.ckpt"),
+        ({"state_dict": {}}, r"is not a seqclf checkpoint; give RUN/model\.ckpt"),
     ],
 )
 def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, message):
