@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from seqclf.evaluation.decisions.decision import Decision
     from seqclf.evaluation.options import DecisionOptions
     from seqclf.evaluation.scores import Scores
-    from seqclf.report.run_report import RunFiles
+    from seqclf.report.run_files import RunFiles
     from seqclf.system.json_result import JsonObject
 
 NO_BASELINE = "no order-blind model has scored these rows"
@@ -31,7 +31,7 @@ def main(config: JudgeConfig) -> JsonObject:
     from seqclf.evaluation.judge import judge
     from seqclf.evaluation.metrics import MAIN_METRICS
     from seqclf.report.ladder import ladder_table
-    from seqclf.report.run_report import read_run
+    from seqclf.report.run_files import read_run
     from seqclf.report.score_table import show_verdict
     from seqclf.system.atomic_files import write_output
 
@@ -62,7 +62,7 @@ def main(config: JudgeConfig) -> JsonObject:
 def _of_files(config: JudgeConfig) -> RunFiles:
     from seqclf.evaluation.judge import Facts
     from seqclf.evaluation.scores import HEAD, NETWORK, read_scores
-    from seqclf.report.run_report import RunFiles
+    from seqclf.report.run_files import RunFiles
 
     if not config.scores:
         raise InputError("run", "not set", "name a run, run=RUN, or a file of scores, scores=FILE")

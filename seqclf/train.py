@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
-    from seqclf.runs.steps import TrainingResult
+    from seqclf.runs.train import TrainingResult
     from seqclf.training.options import TrainConfig
 
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def main(config: TrainConfig) -> TrainingResult:
     """Prepare the data, train a model, evaluate the model, and export a bundle."""
     from seqclf.config.hydra_command import run_folder
-    from seqclf.runs.steps import run_training
+    from seqclf.runs.train import run_training
 
     return run_training(_with_group(config), run_folder())
 

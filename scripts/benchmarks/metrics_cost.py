@@ -18,7 +18,7 @@ from typing import Any
 import lightning.pytorch as pl
 
 import seqclf.train
-from seqclf.runs import train as steps
+from seqclf.runs import steps
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.task import SequenceTask
@@ -61,22 +61,21 @@ def add_clocks(seconds: dict[str, float]) -> None:
         add_clock(seconds, owner, name, "metrics")
     add_clock(seconds, pl.Trainer, "fit", "fit")
     # The module looks these functions up by name when it calls them, so replacing them there is enough.
-    add_clock(seconds, steps, "score", "scoring at the end")
-    for name in ("judge_run", "report"):
+    add_clock(seconds, steps, "score_contenders", "scoring at the end")
+    for name in ("judge_scores", "write_run_report"):
         add_clock(seconds, steps, name, "report")
 
 
 def record_report_paths() -> list[Path]:
     """Return a list to which every report that is written adds its path."""
     paths: list[Path] = []
-    report = steps.report
+    write = steps.write_run_report
 
-    def recording(*arguments: Any) -> Path | None:
-        path = report(*arguments)
-        paths.extend([path] if path is not None else [])
-        return path
+    def recording(path: Path, *arguments: Any) -> None:
+        write(path, *arguments)
+        paths.append(path)
 
-    steps.report = recording
+    steps.write_run_report = recording
     return paths
 
 

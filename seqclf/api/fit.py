@@ -192,7 +192,7 @@ def fit(
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
     config = _one_device(setup.config)
     from seqclf.runs.processes.ranks import shared_run_folder
-    from seqclf.runs.steps import run_training
+    from seqclf.runs.train import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():
         try:

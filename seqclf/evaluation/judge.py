@@ -6,8 +6,8 @@ Nothing here reads files or runs a model, so scores that were made elsewhere are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,13 +42,11 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject, JsonResult
-
-FACTS = "facts.json"  # file of the facts, beside the scores
+from seqclf.system.json_result import JsonObject
 
 
 @dataclass(frozen=True, kw_only=True)
-class Facts(JsonResult):
+class Facts:
     """Knowledge of a run beside the scores of its models (see `RunResult` for other attributes).
 
     `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: other choices of validation
@@ -66,18 +64,6 @@ class Facts(JsonResult):
     halting: TokensCurve | None = None
     history: Sequence[JsonObject] = ()
     warnings: Sequence[str] = ()
-
-    def to_dict(self) -> JsonObject:
-        """Return the facts as plain values, without the settings of the training, which config.yaml holds."""
-        training = None if self.training is None else {**vars(self.training), "settings": None, "bundle": None}
-        return {**super().to_dict(), "training": training}
-
-    @classmethod
-    def from_run(cls, state: Mapping[str, Any], settings: Mapping[str, Any]) -> Facts:
-        """Return the facts that `to_dict` wrote. `settings`: config of the run. Raises KeyError or InputError."""
-        values = {fact.name: state[fact.name] for fact in fields(cls)}
-        training = values["training"]
-        return cls.from_dict({**values, "training": training and {**training, "settings": settings}})
 
 
 class Judged(NamedTuple):
@@ -106,15 +92,11 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     options = None if isinstance(decision, Decision) else decision
     held_out, basis = network.splits.get(threshold_split(network)), network.basis
     chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
-    splits = {split: outputs for split, outputs in network.splits.items() if split != THRESHOLD}
-    last = list(splits)[-1]
-    if options and held_out is not None and chosen.rule != "argmax":
-        splits[last] = splits[last]._replace(
-            predicted=_predicted_by_folds(options, network, held_out, splits[last], chosen, basis)
-        )
+    evaluation = _evaluation(network, options, chosen)
+    splits = evaluation.outputs
     used_for = _used_for(options, chosen.rule, network, facts)
-    if splits[last].predicted is not None:  # no row is judged at a threshold that it set
-        used_for[last] = [choice for choice in used_for.get(last, []) if choice != "threshold"]
+    if evaluation.last.predicted is not None:  # no row is judged at a threshold that it set
+        used_for[evaluation.split] = [choice for choice in used_for.get(evaluation.split, []) if choice != "threshold"]
     metrics = {
         split: evaluate_split(
             outputs,
@@ -127,7 +109,6 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         for split, outputs in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
     }
     setting = None if options is None or held_out is None else (options, chosen, held_out, network.classes)
-    evaluation = Evaluation(splits, chosen)
     baseline, ladder = _compare(contenders, network, evaluation, metrics[evaluation.split], facts.monitor)
     result = RunResult(
         splits=metrics,
@@ -148,6 +129,23 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
     if facts.training is not None:
         result = replace(result, next_step=next_step(result, facts.training))
     return Judged(result, evaluation, {**splits, **_held_out(network)})
+
+
+def judged_at(contenders: Sequence[Scores], result: RunResult, options: DecisionOptions) -> Judged:
+    """Return a result of `judge`, with the outputs that it is about. `options`: those that set its decision."""
+    network = _network(contenders)
+    evaluation = _evaluation(network, options, result.decision)
+    return Judged(result, evaluation, {**evaluation.outputs, **_held_out(network)})
+
+
+def _evaluation(network: Scores, options: DecisionOptions | None, chosen: Decision) -> Evaluation:
+    """Rows with folds are judged at the thresholds that the other folds set. `options`: None for a decision by hand."""
+    splits = {split: outputs for split, outputs in network.splits.items() if split != THRESHOLD}
+    rows, last = network.splits.get(threshold_split(network)), list(splits)[-1]
+    if options and rows is not None and chosen.rule != "argmax":
+        predicted = _predicted_by_folds(options, network, rows, splits[last], chosen, network.basis)
+        splits[last] = splits[last]._replace(predicted=predicted)
+    return Evaluation(splits, chosen)
 
 
 def _with_known_rows(result: RunResult) -> RunResult:

@@ -24,7 +24,8 @@ def main(config: ReportConfig) -> JsonObject:
     from seqclf.config.options import parse_options
     from seqclf.evaluation.judge import judge
     from seqclf.evaluation.options import DecisionOptions
-    from seqclf.report.run_report import read_run, write_run_report
+    from seqclf.report.run_files import read_run
+    from seqclf.report.run_report import write_run_report
 
     run = Path(config.run)
     page = Path(config.output) if config.output else run / "report.html"

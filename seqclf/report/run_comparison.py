@@ -33,7 +33,7 @@ from seqclf.evaluation.scores import Scores
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.ladder import difference_cells
-from seqclf.report.run_report import read_run
+from seqclf.report.run_files import read_run
 from seqclf.report.score_table import interval_cell, score_columns
 from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult

@@ -1,12 +1,11 @@
-"""Report on a training run, from what lies in its folder."""
+"""Report on a training run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
@@ -16,16 +15,13 @@ from seqclf.data.options import DataOptions
 from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
-from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import show_note
-from seqclf.errors import InputError, first_line
-from seqclf.evaluation.judge import FACTS, Facts, Judged
+from seqclf.evaluation.judge import Facts, Judged
 from seqclf.evaluation.results import Evaluation
-from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
 from seqclf.report.page import write_report
 from seqclf.report.report import Mistake, Report, worst_mistakes
+from seqclf.report.run_files import best_epoch
 from seqclf.system import progress
-from seqclf.system.state_validation import read_json, read_yaml
 from seqclf.system.version import package_versions
 
 # Description of the source of each split.
@@ -86,11 +82,6 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
     return worst_mistakes(evaluation, dataset.classes, described)
 
 
-def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int | None) -> int | None:
-    """Return the epoch, from 0, that ended after `trained_steps` optimizer steps, or `None`."""
-    return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
-
-
 def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> None:
     """Write the report on a run. `dataset`: its data, None if the data is gone: the page then shows no rows.
 
@@ -127,28 +118,3 @@ def _is_data_of(dataset: Dataset, evaluation: Evaluation) -> bool:
     if rows is None or scored.ids is None or not rows.ids.equals(scored.ids):
         return False
     return bool((rows.labels == scored.labels).all())
-
-
-class RunFiles(NamedTuple):
-    """Content of a run folder that judging reads. `settings`: the content of config.yaml."""
-
-    contenders: list[Scores]
-    facts: Facts
-    settings: dict[str, Any]
-
-
-def read_run(run: Path) -> RunFiles:
-    """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
-    contenders = read_contenders(run / FOLDER)
-    try:
-        settings = dict(read_yaml(run / "config.yaml"))
-        state = read_json(run / FOLDER / FACTS)
-        facts = Facts.from_run(state, settings)
-        models = [scores.name for scores in contenders]
-        if models != state["models"] or facts.training is None or not isinstance(settings["decision"], dict):
-            raise ValueError("its scores are of other models")
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        problem = f"is not as this version writes a run ({first_line(error)})"
-        raise InputError(f"run={run}", problem, "train again") from None
-    bundle = shown_path(run / "bundle") if (run / "bundle").is_dir() else None
-    return RunFiles(contenders, replace(facts, training=replace(facts.training, bundle=bundle)), settings)

@@ -21,9 +21,9 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.runs.fit import Training, run_trainer, take_weights
 from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
+from seqclf.runs.training import Training, run_trainer, take_weights
 from seqclf.system import progress
 from seqclf.system.run_folder import MODEL
 from seqclf.training.callbacks import StopOnSignal, TrainingProgress
@@ -65,7 +65,7 @@ def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
     changed by -0.056 with as many epochs, by -0.023 with as many steps, and by -0.025 with a schedule that ends at the
     chosen epoch.
     """
-    chosen, target, folder = training.model, run / MODEL, run / FOLDER
+    chosen, target, folder = training.folder / MODEL, run / MODEL, run / FOLDER
     first, splits = training.load(chosen), training.dataset.splits
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
     console.print(f"trains the chosen model anew on {enumeration([*splits])}", soft_wrap=True)

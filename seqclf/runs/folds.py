@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import time
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,32 +10,32 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import yaml
 
 from seqclf.data.encoding.declaration import declared_fields
-from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.schema import typed_labels
+from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
-from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import FOLDS, RULES
-from seqclf.evaluation.judge import FACTS, Facts, judge
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import FOLDER, Scores, taken, write_contenders
-from seqclf.report.run_report import read_run
+from seqclf.evaluation.scores import FOLDER, Scores, read_contenders, taken, write_contenders
+from seqclf.report.run_files import read_result
 from seqclf.report.score_table import show_verdict
 from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
-from seqclf.runs.export import write_bundle
-from seqclf.runs.fit import Training
 from seqclf.runs.overview import show_guess
-from seqclf.runs.predictions import write_predictions
-from seqclf.runs.train import TrainResult, report, write_result
+from seqclf.runs.pipeline import run_steps
+from seqclf.runs.prepare import write_config, write_json
+from seqclf.runs.processes.process_settings import process_settings
+from seqclf.runs.steps import export, judge, report
+from seqclf.runs.threshold_rows import with_holdout
+from seqclf.runs.training import Training
 from seqclf.survey.outlook import show_outlook
-from seqclf.system.atomic_files import write_output
-from seqclf.system.run_folder import FOLD, PREDICTIONS, remove_outputs, run_outputs
+from seqclf.system import signals
+from seqclf.system.run_folder import CURVES, DATA, FIT, FOLD, claim_run_folder, remove_outputs, run_outputs
+from seqclf.system.state_validation import read_json
+from seqclf.training.checks.check_targets import resolve_targets
 from seqclf.training.options import AUTO, TrainConfig
 
 TEST = "test"
@@ -44,7 +43,7 @@ ESTIMATE = f"each fold is judged at the threshold that the other folds set: {CRO
 FOLD_STRIDE = 2**32  # positions of the rows of a fold start at its number times this
 
 
-def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig, Path], object]) -> TrainResult:
+def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig, Path], object]) -> None:
     """Train a model of each fold in RUN/fold-N, and judge their scores of the rows that each left out, as those of one.
 
     The rows of the other folds set the threshold at which a fold is judged. Then a model of all rows becomes the
@@ -53,7 +52,30 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     of a fold, and leaves the files of a run. A run that was killed goes on with the folds that are not finished. Raises
     InputError before the first training if a fold lacks a class, or if there can be no model of all rows.
     """
-    started = time.perf_counter()
+    _check(config)
+    config = with_holdout(resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}})))
+    goes_on = config.checkpoint == AUTO and (run / f"{FOLD}0").is_dir()
+    with claim_run_folder(run, None, config.overwrite or goes_on), process_settings(config.runtime, config.seed):
+        try:
+            _run_folds(config, run, train_fold)
+        except signals.Terminated as end:
+            end.advice = f"resume with checkpoint={AUTO}"
+            raise
+
+
+def _check(config: TrainConfig) -> None:
+    key = f"data.split.fold={ALL_FOLDS}"
+    if config.trainer["fast_dev_run"]:
+        raise InputError(key, "trains to the end, which trainer.fast_dev_run does not", "name one fold")
+    if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
+        raise InputError(key, "trains in one process", "set trainer.devices=1")
+    if config.decision.holdout not in (AUTO, 0):
+        raise InputError("decision.holdout", "has no use where the rows of all folds set the threshold", "leave it out")
+    if config.checkpoint not in (None, AUTO):
+        raise InputError(f"checkpoint={config.checkpoint}", "is that of one fold", "set checkpoint=auto to go on")
+
+
+def _run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig, Path], object]) -> None:
     # What the first fold inferred holds for all: the rows of another might tell of other fields or a rarer label.
     first = prepare(_of_fold(config, 0).data)
     others = range(1, config.data.split.folds)
@@ -64,42 +86,40 @@ def run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig,
     configs = [_of_fold(config, 0, positive=first.positive)]
     configs += [_of_fold(config, fold, positive=first.positive, **fields) for fold in others]
     folders = [run / f"{FOLD}{fold}" for fold in range(len(configs))]
-    show_outlook(prepared[0], config.decision, config.model_dump(), None)
+    show_outlook(first, config.decision, config.model_dump(), None)
     if config.export:
-        _first_training(configs, prepared, folders)
+        check_repeatable(_first_training(configs[0], first, folders[0]))
     goes_on = config.checkpoint == AUTO
     remove_outputs(run, [name for name in run_outputs(run) if not (goes_on and name.startswith(FOLD))])
-    write_output(run / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True))
+    write_config(run, config)
     for fold, (of_fold, folder) in enumerate(zip(configs, folders, strict=True)):
         console.rule(f"fold {fold + 1} of {len(configs)}")
         train_fold(of_fold, folder)
-    files = [read_run(folder) for folder in folders]
-    contenders = _joined([of_fold.contenders for of_fold in files], prepared)
-    rows = sum(len(split.labels) for split in prepared[0].splits.values())
-    facts = _facts([of_fold.facts for of_fold in files], config, rows)
-    judged = judge(contenders, facts, config.decision)
     console.rule(f"{len(configs)} folds together")
-    show_verdict(judged.result)
-    write_contenders(run / FOLDER, contenders)
-    state = {"models": [scores.name for scores in contenders], **facts.to_dict()}
-    write_output(run / FOLDER / FACTS, json.dumps(state, indent=1, ensure_ascii=False) + "\n")
-    write_result(run, judged.result)
-    network, measured = contenders[-1], [_strange(dataset) for dataset in prepared]
-    strange = {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}
-    labels = typed_labels(network.classes, network.label_type)
-    outputs = {TEST: judged.outputs[TEST]}
-    write_predictions(run / PREDICTIONS, outputs, judged.result.decision, network.classes, labels, {TEST: strange})
-    parity = None
+    _join(config, run, folders, prepared)
+    run_steps(run, config, [judge])
+    show_verdict(read_result(run))
     if config.export:
-        training = _first_training(configs, prepared, folders)
-        task = train_on_all_rows(training, run)
-        asked = config.decision.model_copy(update={"holdout": AUTO})
-        recipe = training.config.model_copy(update={"decision": asked}).recipe()
-        parity = write_bundle(task, run / "bundle", judged.result, recipe).max_error
-        bundle = shown_path(run / "bundle")
-        console.print(f"bundle: {bundle}, of all {rows:,} rows; the scores are those of the folds", soft_wrap=True)
-    report(None, judged, facts, run)
-    return TrainResult.of(judged.result, facts, run, parity, started)
+        train_on_all_rows(_first_training(configs[0], first, folders[0]), run)
+    run_steps(run, config, [*([export] if config.export else []), report])
+
+
+def _join(config: TrainConfig, run: Path, folders: Sequence[Path], datasets: Sequence[Dataset]) -> None:
+    """Write the scores and facts of all folds as those of one run: the facts of the first fold, where they differ."""
+    write_contenders(run / FOLDER, _joined([read_contenders(folder / FOLDER) for folder in folders], datasets))
+    data, fitted = ([read_json(folder / name) for folder in folders] for name in (DATA, FIT))
+    lines = dict.fromkeys(line for facts in data for line in facts["warnings"])
+    note = f"the scores are those of {len(folders)} models on the rows that each left out"
+    scale = "; loss and calibration are of logits that were multiplied to the scale of the first model"
+    rows = sum(len(split.labels) for split in datasets[0].splits.values())
+    bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
+    has_threshold = any(getattr(config.decision, rule) is not None for rule in RULES)
+    warnings = [*lines, note + bundle + scale, *([ESTIMATE] if has_threshold else [])]
+    write_json(run / DATA, {**data[0], "warnings": warnings})
+    seconds = round(sum(facts["seconds"] for facts in fitted), 2)
+    texts = [text for facts in fitted if (text := facts["by_validation"]) is not None]
+    write_json(run / FIT, {**fitted[0], "seconds": seconds, "by_validation": "; ".join(texts) or None})
+    shutil.copy(folders[0] / CURVES, run)
 
 
 def _check_classes(datasets: Sequence[Dataset]) -> None:
@@ -109,10 +129,8 @@ def _check_classes(datasets: Sequence[Dataset]) -> None:
             raise InputError(f"data.split.folds={len(datasets)}", problem, "set fewer folds, or leave out the class")
 
 
-def _first_training(configs: Sequence[TrainConfig], datasets: Sequence[Dataset], folders: Sequence[Path]) -> Training:
-    training = Training.build(configs[0].model_copy(update={"checkpoint": None}), datasets[0], folders[0])
-    check_repeatable(training)
-    return training
+def _first_training(config: TrainConfig, dataset: Dataset, folder: Path) -> Training:
+    return Training.build(config.model_copy(update={"checkpoint": None}), dataset, folder)
 
 
 def _of_fold(config: TrainConfig, fold: int, **decided: Any) -> TrainConfig:
@@ -121,22 +139,6 @@ def _of_fold(config: TrainConfig, fold: int, **decided: Any) -> TrainConfig:
     data = config.data.model_copy(update={"split": split, **decided})
     decision = config.decision.model_copy(update={"holdout": 0.0})
     return config.model_copy(update={"data": data, "decision": decision, "export": False})
-
-
-def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
-    """Return the facts of the first fold, with what differs between the folds joined."""
-    first, trainings = folds[0], [facts.training for facts in folds]
-    assert first.training is not None, "facts of a training"
-    seconds = sum(training.seconds or 0.0 for training in trainings if training is not None)
-    lines = dict.fromkeys(line for facts in folds for line in facts.warnings)
-    note = f"the scores are those of {len(folds)} models on the rows that each left out"
-    scale = "; loss and calibration are of logits that were multiplied to the scale of the first model"
-    bundle = f"; the bundle is trained on all {rows:,} rows, and no row judges it" if config.export else ""
-    training = replace(first.training, settings=config.model_dump(), seconds=round(seconds, 2), bundle=None)
-    chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
-    has_threshold = any(getattr(config.decision, rule) is not None for rule in RULES)
-    warnings = (*lines, note + bundle + scale, *([ESTIMATE] if has_threshold else []))
-    return replace(first, training=training, chosen=chosen, warnings=warnings, halting=None)
 
 
 def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:
@@ -209,7 +211,3 @@ def _concatenated(parts: Sequence[SplitOutputs], kept: Sequence[np.ndarray], *, 
         if values[0] is not None:
             columns[name] = pa.concat_arrays(values) if isinstance(values[0], pa.Array) else np.concatenate(values)
     return SplitOutputs(**columns)._replace(fold=folds if of_test else None)
-
-
-def _strange(dataset: Dataset) -> dict[str, np.ndarray]:
-    return StrangeMeasures(dataset.encoders).measure(dataset.splits[TEST].sequences).columns

@@ -59,9 +59,3 @@ class Hooks:
             *added,
         ]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
-
-    def resume_advice(self) -> str:
-        """Return advice on resuming after a termination. The advice names a checkpoint only if the file exists."""
-        paths = (self.last_path, self.resumed)
-        checkpoint = next((path for path in paths if path is not None and path.is_file()), None)
-        return "no step was trained; start again" if checkpoint is None else f"resume with checkpoint={checkpoint}"

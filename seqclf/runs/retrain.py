@@ -24,8 +24,8 @@ from seqclf.evaluation.scores import taken
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.run_comparison import FinishedRun, matched, read_runs
-from seqclf.runs.fit import what_differs
-from seqclf.runs.steps import run_training
+from seqclf.runs.train import run_training
+from seqclf.runs.training import what_differs
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import MODEL, run_outputs
 from seqclf.training.load_task import load_task

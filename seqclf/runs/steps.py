@@ -1,130 +1,148 @@
-"""A complete training run, from a validated config to a run folder, for the train command and for `seqclf.fit`."""
+"""The steps of a run after its training: score, judge, export and report. Each reads the files of the ones before."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from seqclf.data.prepare import prepare
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.bundle.training_memory import Rows, TrainingMemory
+from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.schema.schema import typed_labels
 from seqclf.data.splitting.options import ALL_FOLDS
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
-from seqclf.documents.terminal import console, show_note, show_warnings
-from seqclf.errors import InputError
-from seqclf.runs.overview import show_dataset
-from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
-from seqclf.survey.outlook import show_outlook
-from seqclf.survey.survey import survey_dataset
-from seqclf.system import progress, signals
-from seqclf.system.run_folder import FOLD, RESULTS, claim_run_folder, is_first_rank
-from seqclf.training.options import AUTO
+from seqclf.documents.terminal import console
+from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.judge import judge as judge_scores
+from seqclf.evaluation.options import AUTO
+from seqclf.evaluation.scores import FOLDER, read_contenders, write_contenders
+from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result
+from seqclf.report.run_report import write_run_report
+from seqclf.runs.export import write_bundle
+from seqclf.runs.predictions import write_predictions
+from seqclf.runs.prepare import open_data, read_config, write_json
+from seqclf.runs.score import score_contenders
+from seqclf.runs.threshold_rows import asked_recipe, basis_of, cross_fits, cross_fitted
+from seqclf.runs.trainer import device_of
+from seqclf.runs.training import trusted
+from seqclf.system import progress
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
+from seqclf.system.json_result import JsonObject
+from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, remove_outputs
+from seqclf.system.state_validation import read_json
+from seqclf.training.load_task import load_task
+from seqclf.training.options import TrainConfig
+from seqclf.training.task import SequenceTask
 
-if TYPE_CHECKING:
-    from seqclf.data.encoding.encoder import FieldEncoder
-    from seqclf.runs.train import FastDevRunResult, TrainResult
-    from seqclf.training.options import TrainConfig
-
-    TrainingResult = TrainResult | FastDevRunResult | None
+MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
 
 
-def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True) -> TrainingResult:
-    """Prepare the data, train a model, evaluate the model, and export it into the folder `run`.
+def score(run: Path, config: TrainConfig) -> None:
+    """Apply the model, and those beside it, to all rows → scores/."""
+    dataset, task = open_data(run, config), load_model(run, config)
+    batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
+    is_compared = no_baseline(config.model_dump(), dataset.report) is None
+    contenders = score_contenders(task, batches, dataset, baseline=is_compared)
+    weighs = read_json(run / FIT)["by_validation"] is not None
+    if cross_fits(config):
+        contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
+    contenders[-1] = replace(contenders[-1], basis=basis_of(contenders[-1], config, weighs_heads=weighs))
+    shutil.rmtree(run / FOLDER, ignore_errors=True)
+    write_contenders(run / FOLDER, contenders)
 
-    `prints_verdict`: True to print the scores and their interpretation. Returns `None` on ranks other than 0. Raises
-    InputError if the folder holds another run, or if the data or settings cannot be used.
+
+def load_model(run: Path, config: TrainConfig) -> SequenceTask:
+    """Return the finished model of a run, on the device of its trainings."""
+    return load_task(run / MODEL, trust=trusted(config)).to(device_of(config.trainer))
+
+
+def judge(run: Path, config: TrainConfig) -> None:
+    """Judge the scores by the targets of the config → metrics.json, predictions.parquet, and threshold.parquet.
+
+    The last one is written if rows force the threshold of a recall.
     """
-    config, run = join_ranks(config), shared_run_folder(run)
-    with ending_with_parent(), only_rank_zero_prints():
-        if config.data.split.fold == ALL_FOLDS:
-            return _train_folds(config, run)
-        return _train_claimed(config, run, prints_verdict)
+    contenders = read_contenders(run / FOLDER)
+    judged = judge_scores(contenders, read_facts(run, config.model_dump()), config.decision)
+    write_json(run / METRICS, judged.result.to_dict())
+    remove_outputs(run, [FORCING])
+    if judged.result.forcing:
+        with explain_disk_errors(run / FORCING), atomic_replace(run / FORCING) as unfinished:
+            pq.write_table(pa.Table.from_pylist([row.to_dict() for row in judged.result.forcing]), unfinished)
+    network, judging = contenders[-1], judged.evaluation.split
+    with progress.stage("writing the predictions"):
+        kept = (judging,) if config.data.split.fold == ALL_FOLDS else judged.outputs.keys() - {"train"}
+        outputs = {split: rows for split, rows in judged.outputs.items() if split in kept}
+        labels = typed_labels(network.classes, network.label_type)
+        strange = {split: _strange_values(run, config, split) for split in outputs}
+        write_predictions(run / PREDICTIONS, outputs, judged.result.decision, network.classes, labels, strange)
 
 
-def _train_folds(config: TrainConfig, run: Path) -> TrainResult:
-    key = f"data.split.fold={ALL_FOLDS}"
-    if config.trainer["fast_dev_run"]:
-        raise InputError(key, "trains to the end, which trainer.fast_dev_run does not", "name one fold")
-    if config.trainer.get("devices", "auto") not in ("auto", 1) or config.trainer.get("num_nodes", 1) != 1:
-        raise InputError(key, "trains in one process", "set trainer.devices=1")
-    if config.decision.holdout not in (AUTO, 0):
-        raise InputError("decision.holdout", "has no use where the rows of all folds set the threshold", "leave it out")
-    if config.checkpoint not in (None, AUTO):
-        raise InputError(f"checkpoint={config.checkpoint}", "is that of one fold", "set checkpoint=auto to go on")
-    with progress.stage("loading Lightning"):
-        from seqclf.runs.folds import run_folds
-        from seqclf.runs.processes.process_settings import process_settings
-        from seqclf.runs.threshold_rows import with_holdout
-        from seqclf.training.checks.check_targets import resolve_targets
-
-    config = with_holdout(resolve_targets(config.model_copy(update={"trainer": {**config.trainer, "devices": 1}})))
-    goes_on = config.checkpoint == AUTO and (run / f"{FOLD}0").is_dir()
-    with claim_run_folder(run, None, config.overwrite or goes_on), process_settings(config.runtime, config.seed):
-        try:
-            return run_folds(config, run, lambda one, folder: _train_claimed(one, folder, False))
-        except signals.Terminated as end:
-            end.advice = f"resume with checkpoint={AUTO}"
-            raise
+def _strange_values(run: Path, config: TrainConfig, split: str) -> Mapping[str, np.ndarray]:
+    """Return the measures of the rows of a split, one fold after the other (see `StrangeMeasures`)."""
+    folders = sorted(run.glob(f"{FOLD}*"), key=lambda path: int(path.name.removeprefix(FOLD)))
+    folders = folders if config.data.split.fold == ALL_FOLDS else [run]
+    datasets = [open_data(folder, config if folder == run else read_config(folder)) for folder in folders]
+    measured = [StrangeMeasures(data.encoders).measure(data.all_splits[split].sequences).columns for data in datasets]
+    return {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}
 
 
-def _train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
-    found, replaces = _find_checkpoint(config, run)
-    with claim_run_folder(run, found.checkpoint, replaces):
-        return _train(found, run, prints_verdict)
+def export(run: Path, config: TrainConfig) -> None:
+    """Export the model with its decision, and compare the result with PyTorch → bundle/."""
+    is_of_folds = config.data.split.fold == ALL_FOLDS
+    recipe, memory = recipe_of(run, config), None
+    if not is_of_folds:  # no row is left to remember
+        judged = read_judged(run, config.decision)
+        logits = judged.outputs["validation"].logits
+        memory = training_memory(open_data(run, config), logits, judged.result.decision)
+    task = load_task(run / MODEL, trust=trusted(config))
+    parity = write_bundle(task, run / "bundle", read_result(run), recipe, memory).max_error
+    about = f"differs from PyTorch by at most {parity:.1e}"
+    about += "; it is of all rows, and the scores are those of the folds" if is_of_folds else ""
+    console.print(f"bundle: {shown_path(run / 'bundle')}, {about}", soft_wrap=True)
 
 
-def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:
-    """Return the config with the checkpoint to resume from, and True if the run may replace its folder.
-
-    Without a checkpoint for `checkpoint=auto`, it may, unless the folder has complete results.
-    """
-    if config.checkpoint != AUTO:
-        return config, config.overwrite
-    with progress.stage("loading PyTorch"):
-        from seqclf.training.resume import newest_checkpoint
-    checkpoint = newest_checkpoint(run / "checkpoints")
-    if checkpoint is None:
-        show_note(f"checkpoint=auto: no checkpoint in {run}, so the training starts from the beginning")
-        unfinished = not any((run / name).exists() for name in RESULTS)
-        return config.model_copy(update={"checkpoint": None}), config.overwrite or unfinished
-    console.print(f"checkpoint=auto: resumes {checkpoint}", soft_wrap=True)
-    return config.model_copy(update={"checkpoint": str(checkpoint)}), config.overwrite
+def recipe_of(run: Path, config: TrainConfig) -> JsonObject:
+    """Return the settings that train such a model on other data. Those of folds are settings of the first fold."""
+    if config.data.split.fold != ALL_FOLDS:
+        return asked_recipe(config)
+    first = read_config(run / f"{FOLD}0")
+    asked = first.decision.model_copy(update={"holdout": AUTO})
+    return first.model_copy(update={"decision": asked}).recipe()
 
 
-def _train(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
-    # Check the arguments first, because preparing the data may take hours.
-    with progress.stage("loading PyTorch"):
-        from seqclf.runs.threshold_rows import reason_to_hold_out, with_holdout
-        from seqclf.training.checks.check_targets import resolve_targets
-
-        config = with_holdout(asked := resolve_targets(config))
-
-    dataset = prepare(config.data, partial(check_tree_fields, config.model))
-    show_dataset(dataset)
-    data_warnings = []
-    if is_first_rank():  # only the first rank reports warnings
-        data_warnings = survey_dataset(dataset, config.data, baseline=False).warnings
-        show_warnings(data_warnings)
-        if prints_verdict:
-            show_outlook(dataset, asked.decision, asked.model_dump(), reason_to_hold_out(asked))
-    with progress.stage("loading Lightning"):  # Lightning is imported only after the data has passed all checks
-        from seqclf.runs.processes.process_settings import process_settings
-        from seqclf.runs.train import train
-
-    with process_settings(config.runtime, config.seed):
-        result = train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
-    if result is not None:
-        console.print(f"run: {shown_path(run)}", soft_wrap=True)
-    return result
+def training_memory(dataset: Dataset, logits: np.ndarray, decision: Decision) -> TrainingMemory:
+    """Return the memory of validation rows, whose `logits` are (N, C)."""
+    whole = dataset.splits["validation"]
+    some = sampled_rows(whole.sequences, MEMORY_TOKENS, 0)
+    rows, training = subset(whole, some), sample_split(dataset.splits["train"], MEMORY_TOKENS, 0)
+    memory = TrainingMemory(dataset.encoders, dataset.classes, dataset.positive)
+    known = Rows(rows.sequences, rows.lengths_before_truncation, decision.probabilities(logits[some]), rows.groups)
+    memory.fit(known, training.sequences)
+    return memory
 
 
-def check_tree_fields(model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]]) -> None:
-    """Raise InputError if a model reads trees, but the data has no field of kind tree."""
-    from seqclf.models.encoder import reads_trees
+def report(run: Path, config: TrainConfig) -> None:
+    """Describe the run for people → report.html."""
+    with warned(run):
+        dataset = None if config.data.split.fold == ALL_FOLDS else open_data(run, config)
+        judged, facts = read_judged(run, config.decision), read_facts(run, config.model_dump())
+        write_run_report(run / "report.html", dataset, judged, facts, run)
 
-    if reads_trees(model) and not any(encoder.tags is not None for encoder in encoders.values()):
-        raise InputError(
-            f"model.encoder._target_={model['encoder']['_target_']}",
-            f"reads trees, and the data has none (fields: {', '.join(encoders)})",
-            "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm",
-        )
+
+@contextmanager
+def warned(run: Path) -> Iterator[None]:
+    """Convert an exception in the block into a warning, because a report must not lose a trained model."""
+    try:
+        yield
+    except Exception as error:
+        warnings.warn(f"report.html: {error!r}; seqclf report run={run} writes it again", stacklevel=3)

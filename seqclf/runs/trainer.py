@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
@@ -75,6 +77,12 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path, rank_timeou
             DDP,
         )
     return trainer
+
+
+def device_of(settings: Mapping[str, Any]) -> torch.device:
+    """Return the device on which a Trainer with settings of the config group `trainer` computes."""
+    chosen: dict[str, Any] = {key: settings[key] for key in ("accelerator", "devices") if key in settings}
+    return pl.Trainer(**chosen, barebones=True).strategy.root_device
 
 
 def trainer_error(error: Exception) -> InputError:

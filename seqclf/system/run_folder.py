@@ -14,16 +14,19 @@ from seqclf.system.file_locks import call_in_child, lock_file, remove_lock
 
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
 FAILURE = ".seqclf.error"  # file with the error line of a failed job of a multirun
-BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # files that a run writes before its first epoch
+BEFORE_TRAINING = ("config.yaml", "data.json", "quarantine.jsonl")  # files that a run writes before its first epoch
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
 FORCING = "threshold.parquet"  # rows that force the threshold of a recall
 SHARED = "shared"  # folder of a report and metrics.json without rows of the data, which loggers upload
 MODEL = "model.ckpt"  # the finished model, with what validation rows set
+METRICS, CURVES = "metrics.json", "metrics.csv"  # the result of a run, and the scores of its epochs
+DATA = "data.json"  # what is known about the data of a run
+FIT = "fit.json"  # what is known about its training
 STEPS = "steps.json"  # record of the finished steps of a run
 # What a run makes of its checkpoints.
-RESULTS = (MODEL, "scores", "metrics.json", PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
+RESULTS = (MODEL, FIT, "scores", METRICS, PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
 FOLD = "fold-"  # beginning of the name of the folder of a fold (data.split.fold=all)
-OUTPUTS = (*RESULTS, "metrics.csv", "tensorboard")
+OUTPUTS = (*RESULTS, CURVES, "tensorboard")
 # Environment variables of torchrun, Lightning and Slurm that hold the rank of a process in distributed training.
 RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
 
@@ -55,6 +58,13 @@ def remove_outputs(run: Path, names: Iterable[str]) -> None:
 def is_resumed(run: Path, checkpoint: str | None) -> bool:
     """Return True if `checkpoint` is a checkpoint file in the run folder `run`."""
     return checkpoint is not None and Path(checkpoint).resolve().parent.parent == run.resolve()
+
+
+def resume_advice(run: Path, checkpoint: str | None) -> str:
+    """Return advice on resuming a run after its end. `checkpoint`: the one that it resumed from, or None."""
+    paths = (run / "checkpoints" / "last.ckpt", *([] if checkpoint is None else [Path(checkpoint)]))
+    found = next((path for path in paths if path.is_file()), None)
+    return "no step was trained; start again" if found is None else f"resume with checkpoint={found}"
 
 
 def remove_empty_folder(run: Path) -> None:

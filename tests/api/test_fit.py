@@ -111,7 +111,7 @@ def training(monkeypatch):
                 act()
             (folder / "config.yaml").write_text("{}")
 
-        monkeypatch.setattr("seqclf.runs.steps.run_training", run_training)
+        monkeypatch.setattr("seqclf.runs.train.run_training", run_training)
 
     return replace
 

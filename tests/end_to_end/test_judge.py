@@ -175,10 +175,10 @@ def test_a_user_error_is_one_line(shell, trained, arguments, error):
 
 
 def test_a_run_of_which_a_step_is_half_written_is_named(shell, trained):
-    facts = trained.run / "scores/facts.json"
+    facts = trained.run / "data.json"
     content = facts.read_text()
     try:
-        for damaged in (content[:-20], content.replace('"chosen"', '"chose"')):
+        for damaged in (content[:-20], content.replace('"leaks"', '"leak"')):
             facts.write_text(damaged)
             completed = shell("judge", "run=logged")
             assert completed.exit_code == 2 and "run=logged: is not as this version writes a run" in completed.stderr

@@ -28,7 +28,8 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
     models = ("logistic_regression", "gradient_boosting", "linear", "statistics", "ngrams", "recurrent", "network")
     assert names == {
         *(f"scores/{number}-{model}.parquet" for number, model in enumerate(models)),
-        "scores/facts.json",
+        "data.json",
+        "fit.json",
         "steps.json",
         "config.yaml",
         "metrics.json",

@@ -277,7 +277,7 @@ def test_overwriting_a_run_folder_deletes_the_outputs_of_the_earlier_run(shell):
     assert shell("train", *arguments).result["bundle"]
     again = [*arguments, "export=false", "trainer.max_steps=2"]
     refused = shell("train", *again)
-    assert refused.exit_code == 2 and "twice: holds a run already (scores, metrics.json, " in refused.stderr
+    assert refused.exit_code == 2 and "twice: holds a run already (model.ckpt, " in refused.stderr
     assert shell("train", *again, "overwrite=true").result["bundle"] is None
     assert not (shell.folder / "twice/bundle").exists()
 

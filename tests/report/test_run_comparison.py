@@ -1,7 +1,6 @@
 """Comparison of finished runs: settings and their seeds, paired differences, and runs that cannot be compared."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +13,6 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.judge import Facts, judge
 from seqclf.evaluation.ladder import most_probable
-from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import NETWORK, Scores, taken, write_contenders
 from seqclf.evaluation.uncertainty.comparison import compare_models
@@ -35,6 +33,10 @@ def outputs(quality, seed=0, *, groups=None, first=0):
     return SplitOutputs(logits, labels, np.ones(ROWS, np.int64), np.zeros(ROWS, bool), groups, None, ids)
 
 
+LEAKS = dict.fromkeys(("rows", "distinct", "conflicting_sequences", "conflicting_rows"), 0)
+LEAKS |= {"seen_before": {}, "ids_seen_before": None}
+
+
 def write_run(folder, rows, *, positive="yes", monitor=None, **changed):
     """Write the files of a finished run with the scores `rows`. `changed`: keys of its config."""
     network = Scores(
@@ -47,12 +49,20 @@ def write_run(folder, rows, *, positive="yes", monitor=None, **changed):
         splits={"test": rows},
     )
     names = ("model", "decision", "optimizer", "trainer")
-    config = {"seed": 0, **{name: default_settings(name) for name in names}, **changed}
-    training = FinishedTraining(settings={}, epochs=1, seconds=1.0 + config["seed"], weights=1234)
-    facts = Facts(monitor=monitor, training=training)
-    result = judge([network], replace(facts, training=None), Decision(positive=positive)).result
+    config = {
+        "seed": 0,
+        "monitor": monitor,
+        "baseline": False,
+        "export": False,
+        **{name: default_settings(name) for name in names},
+        **changed,
+    }
+    result = judge([network], Facts(monitor=monitor), Decision(positive=positive)).result
     write_contenders(folder / "scores", [network])
-    (folder / "scores/facts.json").write_text(json.dumps({"models": ["network"], **facts.to_dict()}))
+    about = {"step": 1, "seconds": 1.0 + config["seed"], "weights": 1234, "by_validation": None}
+    (folder / "fit.json").write_text(json.dumps(about))
+    (folder / "data.json").write_text(json.dumps({"report": {}, "leaks": LEAKS, "warnings": []}))
+    (folder / "metrics.csv").write_text("epoch,step\n0,1\n")
     (folder / "metrics.json").write_text(json.dumps(result.to_dict()))
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return str(folder)

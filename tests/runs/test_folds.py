@@ -16,7 +16,7 @@ from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.judge import judge
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.scores import read_contenders
-from seqclf.report.run_report import read_run
+from seqclf.report.run_files import read_run
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
@@ -100,7 +100,7 @@ def test_a_row_in_the_validation_of_several_folds_counts_once(folder):
 
 
 def test_the_bundle_is_trained_on_all_rows_and_says_so(folder):
-    facts = json.loads((folder / "run/scores/facts.json").read_text())
+    facts = json.loads((folder / "run/data.json").read_text())
     assert any(f"all {ROWS} rows" in line for line in facts["warnings"])
     assert any("loss and calibration are of logits that were multiplied" in line for line in facts["warnings"])
     predicted = seqclf.Classifier(folder / "run/bundle", device="cpu").predict([["a", "b"], ["c"]])
@@ -171,7 +171,7 @@ def test_trainings_that_patience_stopped_become_a_bundle(tmp_path):
 
 def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_others(tmp_path):
     train(tmp_path, "decision.min_recall=0.5", "data.positive=yes")
-    lines = json.loads((tmp_path / "run/scores/facts.json").read_text())["warnings"]
+    lines = json.loads((tmp_path / "run/data.json").read_text())["warnings"]
     assert "no guarantee: the bundle is another model" in lines[-1] and f"all {ROWS} rows" in lines[-2]
     contenders, facts, settings = read_run(tmp_path / "run")
     rows = contenders[-1].splits["test"]

@@ -7,7 +7,7 @@ import pytest
 from seqclf.data.encoding.registry import encoder_class, make_encoder
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
-from seqclf.runs.steps import check_tree_fields
+from seqclf.runs.prepare import check_tree_fields
 
 
 def test_the_check_of_trees_knows_the_kind_of_declared_fields_and_of_built_encoders():

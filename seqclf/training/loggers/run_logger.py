@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from ssl import SSLError
 from typing import ClassVar, TypeVar
@@ -178,6 +179,12 @@ LOGGERS = {
 }
 
 
+def require_installed(name: str) -> None:
+    """Raise InputError if the package of a logger is not installed."""
+    if name in LOGGERS and find_spec(name) is None:
+        raise InputError(f"logger={name}", "not installed", f'pip install "seqclf[{name}]"')
+
+
 def open_logger(settings: Config, run: Path, config: Config) -> RunLogger | None:
     """Return the logger that `settings` (conf/logger) select, None if there is none, or if it cannot start.
 
@@ -186,11 +193,10 @@ def open_logger(settings: Config, run: Path, config: Config) -> RunLogger | None
     name = settings["name"]
     if name not in LOGGERS:
         return None
+    require_installed(name)
     kind: type[RunLogger] = locate(LOGGERS[name])
     try:
         return kind.open(settings, run, config)
-    except ImportError:
-        raise InputError(f"logger={name}", "not installed", f'pip install "seqclf[{name}]"') from None
     except Exception as error:
         warn_without(kind.service, error)
         return None

@@ -1,11 +1,10 @@
 """Choice of a logger, packages that are missing, and TensorBoard."""
 
-import builtins
-
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqclf.errors import InputError
+from seqclf.training.loggers import run_logger
 from seqclf.training.loggers.run_logger import open_logger
 
 
@@ -16,17 +15,7 @@ def test_no_logger_is_opened_for_metrics_csv_alone(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["mlflow", "tensorboard"])
 def test_a_logger_that_is_not_installed_names_the_extra(name, settings, tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(module, *arguments, **options):
-        if module.split(".")[0] == name:
-            raise ModuleNotFoundError(f"No module named '{name}'")
-        return real(module, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    if name == "tensorboard":
-        monkeypatch.setattr("lightning.fabric.loggers.tensorboard._TENSORBOARD_AVAILABLE", False)
-        monkeypatch.setattr("lightning.fabric.loggers.tensorboard._TENSORBOARDX_AVAILABLE", False)
+    monkeypatch.setattr(run_logger, "find_spec", lambda module: None)
     with pytest.raises(InputError, match=rf'^logger={name}: not installed; pip install "seqclf\[{name}\]"$'):
         open_logger(settings(f"logger={name}"), tmp_path, {})
 

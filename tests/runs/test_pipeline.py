@@ -2,42 +2,34 @@
 
 import importlib
 import json
+import shutil
 from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import seqclf
-from seqclf import SequenceDataModule, load_task
-from seqclf.config.options import parse_options
-from seqclf.data.options import DataOptions
-from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
-from seqclf.evaluation.decisions.holdout import hold_out
-from seqclf.evaluation.judge import judge
-from seqclf.evaluation.options import DecisionOptions
-from seqclf.report.run_report import read_run
-from seqclf.runs import fit as fit_module
-from seqclf.runs import train as train_module
-from seqclf.runs.export import write_bundle
-from seqclf.runs.finished_steps import fit_inputs
-from seqclf.runs.score import score_contenders
-from seqclf.runs.train import training_memory
+from seqclf.runs import steps as steps_module
+from seqclf.runs.hashes import code_hashes, rows_hash
+from seqclf.runs.pipeline import TABLE, run_steps
+from seqclf.runs.prepare import read_config
+from seqclf.runs.steps import export, judge, score
+from seqclf.runs.training import Training
+from seqclf.training.options import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SETTINGS += ["data.split.validation=0.3", "trainer.max_epochs=2", "data.id=id", "checkpoint=auto"]
 SETTINGS += ["model=lstm"]  # which is exported faster than several heads
 GUARANTEE = ("decision.min_recall=0.5", "decision.calibrate=true")
 UNSHOWN = ("export=false", "baseline=false")  # makes a run quick
-STEPS = ["score_contenders", "judge_run", "write_bundle", "report"]
+CALLS = ["score_contenders", "judge_scores", "write_bundle", "write_run_report"]  # of the steps after the training
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     pass
 
 
@@ -78,17 +70,15 @@ def test_a_run_that_is_killed_in_each_of_its_steps_has_the_results_of_an_unbroke
     def kill(*arguments, **options):
         raise KilledError
 
-    for number, step in enumerate([*STEPS, None]):
+    for number, call in enumerate([*CALLS, None]):
         with monkeypatch.context() as patch:
             if number > 0:
-                patch.setattr(fit_module.Training, "run", kill)  # the training is finished
-            if number > 1:
-                patch.setattr(train_module, "_score", kill)
-            if number > 3:
-                patch.setattr(train_module, "write_bundle", kill)
-            if step is not None:
-                patch.setattr(train_module, step, kill)
-            with nullcontext() if step is None else pytest.raises(KilledError):
+                patch.setattr(Training, "run", kill)  # the training is finished
+            for finished in CALLS[: max(0, number - 1)]:
+                patch.setattr(steps_module, finished, kill)
+            if call is not None:
+                patch.setattr(steps_module, call, kill)
+            with nullcontext() if call is None else pytest.raises(KilledError):
                 run = train(tmp_path / "run", *GUARANTEE, cache=unbroken.cache)
     assert results(run.folder) == results(unbroken(*GUARANTEE))
     assert (run.folder / "report.html").is_file() and (run.folder / "bundle/manifest.json").is_file()
@@ -97,13 +87,13 @@ def test_a_run_that_is_killed_in_each_of_its_steps_has_the_results_of_an_unbroke
 def test_other_settings_and_damaged_files_are_not_taken_for_finished_steps(tmp_path, monkeypatch, unbroken):
     run, asked = tmp_path / "run", []
     train(run, "export=false", cache=unbroken.cache)
-    original = train_module._score
+    original = steps_module.score_contenders
 
     def score(*arguments, **options):
         asked.append("score")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(train_module, "_score", score)
+    monkeypatch.setattr(steps_module, "score_contenders", score)
     train(run, "export=false", cache=unbroken.cache)
     assert asked == []
     train(run, *UNSHOWN, cache=unbroken.cache)
@@ -125,27 +115,32 @@ def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):
     assert longer.metrics["step"] > before["step"] and longer.metrics["train"]["loss"] != before["train"]["loss"]
 
 
-def test_each_step_runs_alone_from_the_files_of_the_one_before(tmp_path, unbroken):
-    run = unbroken(*GUARANTEE)
-    settings = yaml.safe_load((run / "config.yaml").read_text())
-    decision = parse_options(DecisionOptions, settings["decision"], "decision")
-    dataset = hold_out(prepare(DataOptions.build(**settings["data"])), decision)
-    task = load_task(run / "model.ckpt")
-    batches = SequenceDataModule(dataset.all_splits, **settings["batching"], seed=settings["seed"])
-    scored = score_contenders(task, batches, dataset, baseline=True)
-    files = read_run(run)
-    assert [scores.name for scores in scored] == [scores.name for scores in files.contenders]
-    for one, other in zip(scored, files.contenders, strict=True):
-        for split, outputs in one.splits.items():
-            np.testing.assert_array_equal(outputs.logits, other.splits[split].logits)
-            assert outputs.ids.equals(other.splits[split].ids)
-    judged = judge(files.contenders, files.facts, decision)
-    assert judged.result.to_dict() == json.loads((run / "metrics.json").read_text())
-    first = json.loads((run / "bundle/manifest.json").read_text())
-    memory = training_memory(dataset, judged)
-    assert write_bundle(task, tmp_path / "bundle", judged.result, first["recipe"], memory).passed
-    second = json.loads((tmp_path / "bundle/manifest.json").read_text())
+def test_each_step_runs_alone_from_the_files_of_the_ones_before(tmp_path, unbroken):
+    run, copy = unbroken(*GUARANTEE), tmp_path / "run"
+    shutil.copytree(run, copy)
+    for name in ("scores", "bundle"):
+        shutil.rmtree(copy / name)
+    for name in ("steps.json", "metrics.json", "predictions.parquet"):
+        (copy / name).unlink()
+    run_steps(copy, read_config(copy), [score, judge, export])
+    for path in (run / "scores").iterdir():
+        assert pq.read_table(path).equals(pq.read_table(copy / "scores" / path.name))
+    assert results(copy) == results(run)
+    first, second = (json.loads((folder / "bundle/manifest.json").read_text()) for folder in (run, copy))
     assert first == second
+
+
+def test_the_table_of_steps_has_each_key_of_the_config_once():
+    keys = [key for inputs in TABLE.values() for key in inputs.keys]
+    assert sorted(keys) == sorted(TrainConfig.model_fields)
+
+
+def test_a_setting_repeats_no_step_that_does_not_read_it(tmp_path, monkeypatch, unbroken):
+    run = tmp_path / "run"
+    train(run, *UNSHOWN, "decision.min_recall=0.5", cache=unbroken.cache)
+    monkeypatch.setattr(Training, "run", None)
+    again = train(run, "export=false", "decision.min_recall=0.7", cache=unbroken.cache)
+    assert again.metrics["decision"]["targets"][0]["target"] == 0.7 and "baseline" in again.metrics
 
 
 def split_of(ids, groups=None):
@@ -157,17 +152,12 @@ def test_a_change_in_the_code_of_a_network_of_ones_own_is_another_training(tmp_p
     (tmp_path / "ownnetworks.py").write_text("class Net: pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("ownnetworks")
-    dataset = SimpleNamespace(all_splits={"train": split_of(["a", "b"])}, digest="d1gest")
-
-    def inputs(**changes):
-        settings = {"model": {"_target_": "ownnetworks.Net"}, "seed": 0, "export": True, **changes}
-        return fit_inputs(SimpleNamespace(model_dump=lambda: settings), dataset)
-
-    before = inputs()
-    assert inputs(export=False) == before != inputs(seed=1)
-    for other in (split_of(["a", "c"]), split_of(["a", "b"], np.array([1, 1]))):
-        dataset.all_splits["train"] = other
-        assert inputs() != before
-    dataset.all_splits["train"] = split_of(["a", "b"])
+    settings = {"model": {"_target_": "ownnetworks.Net"}}
+    before = code_hashes(settings)
     (tmp_path / "ownnetworks.py").write_text("class Net: changed = True\n")
-    assert inputs() != before
+    assert before.keys() == {"ownnetworks"} and code_hashes(settings) != before
+
+
+def test_other_ids_and_groups_are_other_rows():
+    hashes = {rows_hash(split_of(*of)) for of in [(["a", "b"],), (["a", "c"],), (["a", "b"], np.array([1, 1]))]}
+    assert len(hashes) == 3

@@ -1,0 +1,110 @@
+"""Reading of a run folder: what each step of a run has left for the next ones, and for commands."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+
+from seqclf.data.splitting.split_leakage import LeakReport
+from seqclf.data.storage.store import SplitCounts
+from seqclf.documents.formatting import shown_path
+from seqclf.errors import InputError, first_line
+from seqclf.evaluation.decisions.forcing_rows import ForcingRow
+from seqclf.evaluation.judge import Facts, Judged, judged_at
+from seqclf.evaluation.next_step import FinishedTraining
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
+from seqclf.system.json_result import JsonObject
+from seqclf.system.run_folder import CURVES, DATA, FIT, FORCING, METRICS
+from seqclf.system.state_validation import read_json, read_yaml
+
+WHOLE = ("epoch", "step")  # columns of metrics.csv that hold whole numbers
+
+
+class RunFiles(NamedTuple):
+    """Content of a run folder that judging reads. `settings`: the content of config.yaml."""
+
+    contenders: list[Scores]
+    facts: Facts
+    settings: dict[str, Any]
+
+
+def read_run(run: Path) -> RunFiles:
+    """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
+    contenders = read_contenders(run / FOLDER)
+    try:
+        settings = dict(read_yaml(run / "config.yaml"))
+        if not isinstance(settings["decision"], dict):
+            raise ValueError("its decision is no mapping")
+        return RunFiles(contenders, read_facts(run, settings), settings)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        problem = f"is not as this version writes a run ({first_line(error)})"
+        raise InputError(f"run={run}", problem, "train again") from None
+
+
+def read_facts(run: Path, settings: Mapping[str, Any]) -> Facts:
+    """Return what data.json, fit.json and metrics.csv say about a run. `settings`: content of its config.yaml."""
+    data, fitted, history = read_json(run / DATA), read_json(run / FIT), _history(run / CURVES)
+    report = {split: SplitCounts.from_dict(rows) for split, rows in data["report"].items()}
+    chosen = {
+        "epoch": settings["monitor"] is not None and len(history) > 1,
+        "weights of the heads": fitted["by_validation"] is not None,
+    }
+    bundle = run / "bundle"
+    return Facts(
+        monitor=settings["monitor"],
+        chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
+        no_baseline=no_baseline(settings, report),
+        training=FinishedTraining(
+            settings=settings,
+            epochs=len(history),
+            best_epoch=best_epoch(history, fitted["step"]),
+            steps=history[-1]["step"] if history else 0,
+            seconds=fitted["seconds"],
+            weights=fitted["weights"],
+            bundle=shown_path(bundle) if settings["export"] or bundle.is_dir() else None,
+        ),
+        data=report,
+        leaks=LeakReport.from_dict(data["leaks"]),
+        trained_steps=fitted["step"],
+        history=tuple(history),
+        warnings=tuple(data["warnings"]),
+    )
+
+
+def _history(path: Path) -> list[JsonObject]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [{key: int(text) if key in WHOLE else float(text) for key, text in row.items() if text} for row in rows]
+
+
+def best_epoch(history: Sequence[JsonObject], trained_steps: int | None) -> int | None:
+    """Return the epoch, from 0, that ended after `trained_steps` optimizer steps, or `None`."""
+    return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
+
+
+def no_baseline(settings: Mapping[str, Any], report: Mapping[str, SplitCounts]) -> str | None:
+    """Return the reason why a run leaves the order-blind model out, None if it is scored."""
+    if not settings["baseline"]:
+        return "baseline=false"
+    tokens, limit = sum(counts.tokens for counts in report.values()), settings["baseline_limit"]
+    return f"{tokens:,} tokens are more than baseline_limit={limit}" if tokens > limit else None
+
+
+def read_result(run: Path) -> RunResult:
+    """Return the result in metrics.json, with the rows that force its threshold."""
+    result = RunResult.from_dict(read_json(run / METRICS))
+    if not (run / FORCING).is_file():
+        return result
+    return replace(result, forcing=tuple(ForcingRow.from_dict(row) for row in pq.read_table(run / FORCING).to_pylist()))
+
+
+def read_judged(run: Path, options: DecisionOptions) -> Judged:
+    """Return the result of a judged run, with the outputs of its network. `options`: those that it was judged by."""
+    return judged_at(read_contenders(run / FOLDER), read_result(run), options)

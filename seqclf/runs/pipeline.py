@@ -1,0 +1,104 @@
+"""The steps of a run, what each of them reads and writes, and how a killed run goes on without repeating them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqclf.documents.terminal import console
+from seqclf.evaluation.scores import FOLDER
+from seqclf.runs.fit import fit
+from seqclf.runs.hashes import code_hashes, file_hash, hash_of
+from seqclf.runs.prepare import prepare
+from seqclf.runs.processes.ranks import torchrun_ranks
+from seqclf.runs.steps import export, judge, report, score
+from seqclf.system.atomic_files import write_output
+from seqclf.system.run_folder import CURVES, DATA, FIT, METRICS, MODEL, PREDICTIONS, STEPS
+from seqclf.system.state_validation import read_json
+from seqclf.system.version import __version__
+from seqclf.training.options import TrainConfig
+
+Step = Callable[[Path, TrainConfig], None]
+
+
+class Inputs(NamedTuple):
+    """Keys of the config that a step reads, beside those of the steps before, and files that it reads and writes."""
+
+    keys: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+MODEL_KEYS = ("data", "model", "loss", "optimizer", "batching", "structure", "start")
+FIT_KEYS = (*MODEL_KEYS, "trainer", "seed", "monitor", "patience", "checkpoint_every", "runtime")
+TABLE: dict[Step, Inputs] = {
+    prepare: Inputs(("checkpoint", "overwrite", "logger"), (), ("config.yaml", DATA)),
+    fit: Inputs(FIT_KEYS, (DATA,), (MODEL, FIT, CURVES)),
+    score: Inputs(("decision", "baseline", "baseline_limit"), (DATA, MODEL, FIT), (FOLDER,)),
+    judge: Inputs(("export",), (DATA, FIT, CURVES, FOLDER), (METRICS, PREDICTIONS)),
+    export: Inputs((), (DATA, MODEL, FOLDER, METRICS), ("bundle",)),
+    report: Inputs((), (DATA, FIT, CURVES, FOLDER, METRICS, "bundle"), ("report.html",)),
+}
+
+
+def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: Any) -> None:
+    """Run the steps that are not finished with these inputs. `of_fit`: further arguments of the step `fit`.
+
+    A step is finished if its keys, what it reads and what it wrote are as they were; the data and the code of other
+    packages belong to what `fit` reads. `prepare` always runs, because only it knows whether the data is the same.
+    """
+    for step in steps:
+        name, inputs, finished = step.__name__, _inputs_hash(run, step, config), _read_steps(run)
+        if finished.get(name) == {"inputs": inputs, "files": _written(run, step)} and _may_be_skipped(step):
+            continue
+        if finished.pop(name, None):
+            _write_steps(run, finished)
+        step(run, config, **(of_fit if step is fit else {}))
+        if _is_complete(run, step):
+            _write_steps(run, {**_read_steps(run), name: {"inputs": inputs, "files": _written(run, step)}})
+
+
+def _may_be_skipped(step: Step) -> bool:
+    if step is fit and torchrun_ranks() is None:  # other ranks wait for the training
+        console.print("fit: finished before, with these settings and this data")
+    return step is not prepare and (step is not fit or torchrun_ranks() is None)
+
+
+def _is_complete(run: Path, step: Step) -> bool:
+    if not all((run / name).exists() for name in TABLE[step].writes):  # a report may fail
+        return False
+    return step is not fit or bool(read_json(run / FIT)["is_complete"])
+
+
+def _inputs_hash(run: Path, step: Step, config: TrainConfig) -> str:
+    plain, before = config.model_dump(), list(TABLE)[1 : list(TABLE).index(step) + 1]
+    keys = {key: plain[key] for each in before for key in TABLE[each].keys}
+    files = {name: _content_hash(run / name) for name in TABLE[step].reads}
+    code = code_hashes(keys) if step is fit else {}
+    return hash_of({"config": keys, "files": files, "version": __version__, "code": code})
+
+
+def _content_hash(path: Path) -> str | None:
+    if path.name != DATA:
+        return file_hash(path)
+    with suppress(OSError, ValueError):
+        return hash_of({key: value for key, value in read_json(path).items() if key != "folder"})  # which may move
+    return None
+
+
+def _written(run: Path, step: Step) -> list[str | None]:
+    return [file_hash(run / name) for name in TABLE[step].writes]
+
+
+def _read_steps(run: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError):  # an unreadable file means that no step is finished
+        content = read_json(run / STEPS)
+        return dict(content) if isinstance(content, Mapping) else {}
+    return {}
+
+
+def _write_steps(run: Path, finished: Mapping[str, Any]) -> None:
+    write_output(run / STEPS, json.dumps(finished, indent=1) + "\n")

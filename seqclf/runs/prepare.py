@@ -1,0 +1,109 @@
+"""Step `prepare`: read and encode the data, and check all settings with it, before any file of the run changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqclf.config.options import parse_options
+from seqclf.data import prepare as data
+from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.storage.dataset import Dataset, open_dataset
+from seqclf.data.storage.store import DamagedError
+from seqclf.documents.terminal import console, show_warnings
+from seqclf.errors import InputError
+from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.models.encoder import reads_trees
+from seqclf.runs.hashes import rows_hash
+from seqclf.runs.overview import show_dataset
+from seqclf.runs.threshold_rows import with_holdout
+from seqclf.runs.training import Training
+from seqclf.survey.survey import survey_dataset
+from seqclf.system.atomic_files import write_output
+from seqclf.system.json_result import JsonObject
+from seqclf.system.run_folder import DATA, is_resumed, remove_outputs, run_outputs
+from seqclf.system.state_validation import read_json, read_yaml
+from seqclf.training.checks.check_targets import resolve_targets
+from seqclf.training.loggers.run_logger import require_installed
+from seqclf.training.options import TrainConfig
+
+
+def prepare(run: Path, config: TrainConfig) -> None:
+    """Read and encode the data, and check the training → config.yaml with all that follows from the data, data.json.
+
+    Removes the outputs of another run, once all checks have passed.
+    """
+    training, whole = set_up(run, config)
+    show_dataset(whole)
+    warnings = survey_dataset(whole, config.data, baseline=False).warnings
+    show_warnings(warnings)
+    training.check()
+    require_installed(config.logger.name)
+    if training.task.model_text:
+        console.print(f"model: {training.task.model_text}", soft_wrap=True)
+    config = training.config
+    stale = [] if is_resumed(run, config.checkpoint) else run_outputs(run)
+    remove_outputs(run, ("quarantine.jsonl", *stale))
+    write_config(run, config)
+    if (whole.folder / "quarantine.jsonl").is_file():
+        shutil.copy(whole.folder / "quarantine.jsonl", run)
+    write_json(run / DATA, data_facts(training.dataset, warnings))
+
+
+def set_up(run: Path, config: TrainConfig) -> tuple[Training, Dataset]:
+    """Return the training of a config with what follows from the data, and all its data. Writes nothing."""
+    config = with_holdout(resolve_targets(config))
+    whole = data.prepare(config.data, partial(check_tree_fields, config.model))
+    return Training.build(config, hold_out(whole, config.decision), run), whole
+
+
+def data_facts(dataset: Dataset, warnings: Sequence[str]) -> JsonObject:
+    """Return the content of data.json, which tells later steps where the data is and whether it is the same."""
+    return {
+        "folder": str(dataset.folder),
+        "digest": dataset.digest,
+        "rows": {name: rows_hash(split) for name, split in dataset.all_splits.items()},
+        "report": {name: counts.to_dict() for name, counts in dataset.report.items()},
+        "leaks": dataset.leaks.to_dict(),
+        "warnings": list(warnings),
+    }
+
+
+def write_json(path: Path, facts: JsonObject) -> None:
+    """Write a JSON file of a run."""
+    write_output(path, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+
+
+def write_config(run: Path, config: TrainConfig) -> None:
+    """Write config.yaml."""
+    write_output(run / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False, allow_unicode=True))
+
+
+def read_config(run: Path) -> TrainConfig:
+    """Return the config of a run, with all that follows from the data."""
+    return parse_options(TrainConfig, dict(read_yaml(run / "config.yaml")))
+
+
+def open_data(run: Path, config: TrainConfig) -> Dataset:
+    """Return the data that `prepare` has encoded, with its held-out rows. Raises InputError if the cache lacks it."""
+    folder = Path(read_json(run / DATA)["folder"])
+    try:
+        return hold_out(open_dataset(folder, config.data.positive, True), config.decision)
+    except DamagedError as error:
+        raise InputError(folder, f"is not the data of the run any more ({error})", "repeat the command") from None
+
+
+def check_tree_fields(model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]]) -> None:
+    """Raise InputError if a model reads trees, but the data has no field of kind tree."""
+    if reads_trees(model) and not any(encoder.tags is not None for encoder in encoders.values()):
+        raise InputError(
+            f"model.encoder._target_={model['encoder']['_target_']}",
+            f"reads trees, and the data has none (fields: {', '.join(encoders)})",
+            "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm",
+        )

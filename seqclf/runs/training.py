@@ -1,0 +1,185 @@
+"""A training that is set up and checked: task, batches, callbacks and Trainer of a config and a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.config.targets import package_of, targets
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.store import Split
+from seqclf.errors import InputError
+from seqclf.runs.hooks import Hooks
+from seqclf.runs.processes.process_settings import training_threads, using_threads
+from seqclf.runs.processes.ranks import explained_loss, launching_ranks
+from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
+from seqclf.system.run_folder import resume_advice
+from seqclf.system.signals import Terminated, deferred_signals
+from seqclf.training.callbacks import TrainingProgress, write_checkpoint
+from seqclf.training.checks.network_checks import check_foreign_network
+from seqclf.training.length import resolve_length
+from seqclf.training.load_task import load_task, set_by_validation
+from seqclf.training.options import TrainConfig
+from seqclf.training.resume import check_resumable, epochs_started, newest_checkpoint
+from seqclf.training.structure_schedule import StructureSchedule
+from seqclf.training.task import SequenceTask
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training that is set up and checked, before its first step.
+
+    `config`: with all that follows from the data. `folder`: the run folder, or a folder inside it.
+    """
+
+    config: TrainConfig
+    dataset: Dataset
+    batches: SequenceDataModule
+    task: SequenceTask
+    schedule: StructureSchedule
+    hooks: Hooks
+    bar: TrainingProgress
+    trainer: pl.Trainer
+    threads: int
+    folder: Path
+
+    @classmethod
+    def build(cls, config: TrainConfig, dataset: Dataset, folder: Path) -> Training:
+        """Set up the training of a config on a data set. Raises InputError for settings that cannot be used."""
+        _check_monitor(config.monitor, dataset)
+        pl.seed_everything(config.seed, workers=True, verbose=False)  # so that each build has the same initial weights
+        batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
+        task = make_task(config.model_dump(), dataset)
+        config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
+        if config.start is not None:
+            take_weights(task, Path(config.start))
+        config = resolve_length(config, batches, task.model.shortening)
+        schedule = StructureSchedule(config.model_dump()["structure"])
+        schedule.check(task)
+        threads = training_threads(config.runtime, task.model, batches)
+        hooks = Hooks.build(config, folder, schedule, batches.splits)
+        bar = TrainingProgress()
+        trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder, config.runtime.rank_timeout)
+        schedule.check_trainer(trainer)
+        return cls(config, dataset, batches, task, schedule, hooks, bar, trainer, threads, folder)
+
+    def run(self) -> None:
+        """Train the task, from its checkpoint if the config names one."""
+        timeout_s = self.config.runtime.rank_timeout
+        advice = partial(resume_advice, self.folder, self.config.checkpoint)
+        with self.explained_end(), explained_loss(self.trainer.global_rank, timeout_s, advice):
+            bar = self.bar if self.config.trainer["enable_progress_bar"] else None
+            run_trainer(self.trainer, self.task, self.batches, bar, self.threads, self.hooks.resumed)
+
+    def check(self) -> None:
+        """Raise InputError for a checkpoint that cannot be resumed, or a network of one's own that breaks a rule."""
+        if self.hooks.resumed is not None:
+            if self.schedule.changes:  # structure changes that the checkpoint already has
+                self.schedule.advance(self.task, epochs_started(self.hooks.resumed))
+            self.batches.trainer = self.trainer  # tells the batches how many devices share them
+            check_resumable(self.config.model_dump(), self.task, self.batches)
+        if self.trainer.is_global_zero:
+            check_foreign_network(self.task, self.config.export, shortest_tokens(self.batches.splits))
+
+    @contextmanager
+    def explained_end(self) -> Iterator[None]:
+        """Convert errors of settings in the block, and let a launched rank that is terminated end without an error."""
+        try:
+            yield
+        except MisconfigurationException as error:  # a callback that needs a logger, for example
+            raise trainer_error(error) from None
+        except Terminated as end:
+            if is_launched_rank(self.trainer):
+                end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
+            raise
+
+    @property
+    def has_reached_limit(self) -> bool:
+        """True if the training took all its epochs or steps."""
+        trainer = self.trainer
+        has_all_epochs = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch
+        return has_all_epochs or 0 <= trainer.max_steps <= trainer.global_step
+
+    def checkpoint(self) -> Path:
+        """Return the checkpoint of the finished model: the best one, or else the last one. Call it after `run`."""
+        hooks, resumed, best = self.hooks, self.hooks.resumed, self.hooks.best.best_model_path
+        if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another run folder
+            write_checkpoint(hooks.last_path, resumed.read_bytes())
+        # Without validation there is no best checkpoint, but a last checkpoint.
+        chosen = Path(best) if self.config.monitor and best else newest_checkpoint(hooks.last_path.parent)
+        if chosen is None:
+            raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
+        return chosen
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the training."""
+        return self.trainer.strategy.root_device
+
+    def load(self, checkpoint: Path) -> SequenceTask:
+        """Return the task of a file of this training, so that the evaluated model is the one that others load."""
+        return load_task(checkpoint, trust=trusted(self.config)).to(self.device)
+
+
+def trusted(config: TrainConfig) -> set[str]:
+    """Return the packages that a config names. They are trusted, because their code has run already."""
+    plain = config.model_dump()
+    return {package_of(target) for part in ("model", "loss") for _, target in targets(plain[part], part)}
+
+
+def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
+    """Raise InputError for a metric of classes that validation rows cannot tell apart."""
+    present = {dataset.classes[code] for code in np.unique(dataset.splits["validation"].labels)}
+    lacks = dataset.positive not in (None, *present)
+    if monitor not in (None, "loss", "accuracy") and (lacks or len(present) < 2):
+        problem = f"validation has {f'no row of {dataset.positive}' if lacks else 'rows of one class alone'}"
+        raise InputError(f"monitor={monitor}", problem, "hold out other rows, or set monitor=loss")
+
+
+def take_weights(task: SequenceTask, checkpoint: Path) -> None:
+    """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
+    trust = {package_of(target) for part in ("model", "loss") for _, target in targets(task.hparams[part], part)}
+    other = load_task(checkpoint, trust)  # the packages of this task have run their code already
+    if differs := what_differs(task.hparams, other.hparams):
+        remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
+        raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
+    task.model.load_state_dict({**other.model.state_dict(), **set_by_validation(checkpoint)})
+    task.is_fitted = True
+
+
+def what_differs(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return what keeps the weights of one task from another, None if they fit. Arguments: hyperparameters of tasks."""
+    if one["model"] != other["model"]:
+        return "settings of the model"
+    parts = (key for key in ("classes", "fields", "encoders") if one["dataset"][key] != other["dataset"][key])
+    return next(parts, None)
+
+
+def run_trainer(
+    trainer: pl.Trainer,
+    task: SequenceTask,
+    batches: SequenceDataModule,
+    bar: TrainingProgress | None,
+    threads: int,
+    resumed: Path | None = None,
+) -> None:
+    """Fit a task. A signal ends the training after a batch. `bar`: progress line, None to show none."""
+    shown = nullcontext() if bar is None else bar.shown()
+    full, folder = explained_memory(task, batches), Path(trainer.default_root_dir)
+    with launching_ranks(folder), deferred_signals(), shown, full, using_threads(threads):
+        trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
+
+
+def shortest_tokens(splits: Mapping[str, Split]) -> int:
+    """Return the number of tokens of the shortest sequence."""
+    return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
