@@ -24,7 +24,7 @@ from seqclf.evaluation.decisions.thresholds import ROWS, STATEMENTS, SURE
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require
 
-FORMAT = 3  # format 1 had other key names for tokens in the schema; format 2 had no data.query
+FORMAT = 4  # format 1 had other key names for tokens in the schema, 2 no data.query, 3 no outputs
 NAME = "manifest.json"
 MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
@@ -65,6 +65,7 @@ SHAPE = {
     "schema": dict,
     "reader": READER,
     "inputs": Each([(str, int)]),
+    "outputs": [str],
     "model": dict,
     "data": {"digest": str, "rows": Each(int)},
     "metrics": Each(dict),

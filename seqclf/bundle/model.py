@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from seqclf.bundle.rows.sequence_reader import (
     read_sequences,
 )
 from seqclf.bundle.rows.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
-from seqclf.bundle.session import check_model, open_session, runs_on_gpu, thread_count
+from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.data.encoding.declaration import stored_schema
@@ -111,11 +111,12 @@ class BundleModel:
                 "remove budget, or train with model=adaptive",
             )
         session = open_session(self.folder / MODEL, self.device, content=self._files[MODEL])
-        with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
-            check_model(session, self.specs, len(self.classes))
         step = partial(open_step, self.folder, self.manifest, self.specs, device=self.device)  # no cycle with `self`
         open_chunks = partial(step, content=self._files[STEP]) if STEP in self._files else None
-        return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks)
+        with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
+            check_model(session, self.specs, len(self.classes))
+            extra = empty_outputs(session, self.manifest["outputs"][1:])
+        return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks, extra)
 
     def _drop_guarantees(self, budget: float | None) -> str | None:
         """Return a warning if `budget` changes the threshold of an early stop, and so loses the guarantees."""
@@ -160,8 +161,8 @@ class BundleModel:
                 index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
                 result["prediction"], result["probability"] = labels[index], probabilities[index]
                 result["probabilities"] = dict(zip(labels, probabilities, strict=True))
-            if predictions.tokens_read is not None:
-                result["tokens_read"] = int(predictions.tokens_read[row])
+            for name, values in predictions.extra.items():
+                result[name] = None if error else values[row].tolist()  # type: ignore[literal-required]
             for name, values in predictions.strange.items():
                 result[name] = None if error else float(values[row])  # type: ignore[literal-required]
             results.append(result)
@@ -239,7 +240,7 @@ class BundleModel:
         """Predict encoded sequences. Return None if one needs too much memory, or if a logit is not finite."""
         if self.row_memory is not None and self.row_memory.errors(sequences):
             return None
-        logits, tokens_read = self.read(sequences)
+        logits, extra = self.read(sequences)
         if not np.isfinite(logits).all():
             return None
         return Predictions(
@@ -249,7 +250,7 @@ class BundleModel:
             sequences.lengths,
             sequences.lengths,
             [None] * len(sequences),
-            tokens_read if self.may_halt else None,
+            extra,
             self.strange.measure(sequences).columns,
         )
 
@@ -296,7 +297,8 @@ class BundleModel:
         """Predict each row of canonical columns (see `SourceReader.read`), and add them to the `sample` of new rows."""
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
-        lengths, kept, tokens_read = np.zeros((3, columns.num_rows), np.int64)
+        lengths, kept = np.zeros((2, columns.num_rows), np.int64)
+        extra = {name: np.zeros((columns.num_rows, *each.shape[1:]), each.dtype) for name, each in self.extra.items()}
         usable = np.flatnonzero(problems.usable)
         tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
         strange = {name: np.zeros(columns.num_rows, np.float32) for name in self.strange.names}
@@ -315,7 +317,9 @@ class BundleModel:
             finite = np.isfinite(result.logits).all(axis=1)
             problems.mark(rows[encoded[~finite]], MODEL, NOT_FINITE)
             done = rows[encoded[finite]]
-            logits[done], tokens_read[done] = result.logits[finite], result.tokens[finite]
+            logits[done] = result.logits[finite]
+            for name, values in extra.items():
+                values[done] = result.extra[name][finite]
             lengths[done], kept[done] = original_lengths[encoded[finite]], sequences.lengths[finite]
             if sample is not None:
                 groups, probabilities = _group_keys(columns, done), self.decision.probabilities(logits[done])
@@ -325,8 +329,7 @@ class BundleModel:
         probabilities = self.decision.probabilities(logits)
         # The logits of a rejected row are NaN, which `choose` does not take.
         predicted = np.where(lengths > 0, self.decision.choose(np.nan_to_num(logits)), -1)
-        read = tokens_read if self.may_halt else None
-        return Predictions(logits, probabilities, predicted, lengths, kept, errors, read, strange, *tokens.tolist())
+        return Predictions(logits, probabilities, predicted, lengths, kept, errors, extra, strange, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
         """Split `rows` into parts of about `MAX_ENCODED_TOKENS` tokens, and free text, of unknown length, into one."""
@@ -341,7 +344,7 @@ class BundleModel:
         return self.read(sequences).logits
 
     def read(self, sequences: Ragged) -> Read:
-        """Return the logits (N, C) of encoded sequences, and the number of tokens (N,) that the model read."""
+        """Return the logits (N, C) of encoded sequences, and the other outputs."""
         limits = BatchLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
         return read_sequences(self.reader, sequences, len(self.classes), limits)
 
@@ -349,6 +352,11 @@ class BundleModel:
     def reads_trees(self) -> bool:
         """True if the tokens are nodes of trees."""
         return any(spec["kind"] == "parents" for spec in self.specs)
+
+    @property
+    def extra(self) -> Mapping[str, np.ndarray]:
+        """Dict name of an output beside the logits → array without rows."""
+        return self.reader.extra
 
     @property
     def may_halt(self) -> bool:

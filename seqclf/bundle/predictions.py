@@ -10,6 +10,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 import numpy as np
 import pyarrow as pa
 
+from seqclf.data.ragged import output_column
 from seqclf.data.schema.schema import Label
 
 
@@ -17,16 +18,15 @@ class SequencePrediction(TypedDict):
     """Prediction of one sequence: the label, in its type in training, its probability, and those of all labels.
 
     If the sequence was rejected, `error` is the reason and the other keys are None. Only where the model can tell:
-    `tokens_read`: number of tokens that a model that may halt read. `unknown`: fraction of the tokens of category and
-    text fields that training did not have. `far`: largest deviation of a scaled number from the mean of the training
-    data, in standard deviations.
+    `unknown`: fraction of the tokens of category and text fields that training did not have. `far`: largest deviation
+    of a scaled number from the mean of the training data, in standard deviations. Each extra output of the network adds
+    a key of its name, with a number or a list of numbers (see `SequenceNetwork.extra_outputs`).
     """
 
     prediction: Label | None
     probability: float | None
     probabilities: dict[Label, float] | None
     error: str | None
-    tokens_read: NotRequired[int]
     unknown: NotRequired[float | None]
     far: NotRequired[float | None]
 
@@ -36,16 +36,16 @@ def predictions_schema(
     label_type: pa.DataType,
     id_type: pa.DataType | None,
     *,
-    may_halt: bool = False,
+    extra: Mapping[str, np.ndarray] = MappingProxyType({}),
     strange: Sequence[str] = (),
 ) -> pa.Schema:
     """Return the schema of a prediction table: `id`, `prediction`, `probability`, `probability_<label>`…, and `error`.
 
-    Before `error` come `tokens_read`, with `may_halt`, and the columns `strange` (see `StrangeValues`).
+    Before `error` come the outputs `extra` (dict name → array) and the columns `strange` (see `StrangeValues`).
     """
     columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
-    columns += [("tokens_read", pa.int64())] if may_halt else []
+    columns += [(name, output_column(values[:0]).type) for name, values in extra.items()]
     columns += [(name, pa.float32()) for name in strange]
     return pa.schema([*columns, ("error", pa.string())])
 
@@ -68,11 +68,11 @@ def predictions_table(predictions: Predictions, classes: list[str], labels: pa.A
     top = predictions.probabilities[np.arange(len(best)), best]
     arrays = [ids, labels.take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
     arrays += [pa.array(column, mask=refused) for column in predictions.probabilities.T]
-    may_halt = predictions.tokens_read is not None
-    arrays += [pa.array(predictions.tokens_read, mask=refused)] if may_halt else []
+    arrays += [output_column(values, refused) for values in predictions.extra.values()]
     arrays += [pa.array(values, pa.float32(), mask=refused) for values in predictions.strange.values()]
     arrays.append(pa.array(predictions.errors, pa.string()))
-    schema = predictions_schema(classes, labels.type, ids.type, may_halt=may_halt, strange=list(predictions.strange))
+    strange = list(predictions.strange)
+    schema = predictions_schema(classes, labels.type, ids.type, extra=predictions.extra, strange=strange)
     return pa.record_batch(arrays, schema=schema)
 
 
@@ -120,8 +120,8 @@ class Predictions(NamedTuple):
 
     `logits`, `probabilities`: (N, C), NaN in rejected rows. `predicted`: (N,) index of each row's predicted class, -1
     for a rejected row. `lengths`, `kept`: (N,) tokens before and after truncation, 0 for a rejected row. `errors`:
-    reason for the rejection, None for a predicted row. `tokens_read`: (N,) tokens that the model read, 0 for a rejected
-    row; None if it always reads whole sequences. `strange`: dict column name → (N,) float32 measures of strange values
+    reason for the rejection, None for a predicted row. `extra`: dict name of another output → (N,) or (N, D), 0 for a
+    rejected row. `strange`: dict column name → (N,) float32 measures of strange values
     (see `StrangeValues`). `encoded`, `unknown`, `far`: see `Counts`.
     """
 
@@ -131,7 +131,7 @@ class Predictions(NamedTuple):
     lengths: np.ndarray
     kept: np.ndarray
     errors: list[str | None]
-    tokens_read: np.ndarray | None = None
+    extra: Mapping[str, np.ndarray] = MappingProxyType({})
     strange: Mapping[str, np.ndarray] = MappingProxyType({})
     encoded: int = 0
     unknown: int = 0
@@ -144,7 +144,7 @@ class Predictions(NamedTuple):
             rows=len(self.errors),
             refused=len(self.errors) - self.errors.count(None),
             tokens=int(self.kept.sum()),
-            tokens_read=0 if self.tokens_read is None else int(self.tokens_read.sum()),
+            tokens_read=int(self.extra.get("tokens_read", np.zeros(1, np.int64)).sum()),
             encoded=self.encoded,
             unknown=self.unknown,
             far=self.far,
@@ -153,9 +153,9 @@ class Predictions(NamedTuple):
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` to `stop - 1`, without the counts of encoded tokens."""
         rows = slice(start, stop)
-        logits, probabilities, predicted, lengths, kept, errors, read, strange, *_ = self
-        read = None if read is None else read[rows]
+        logits, probabilities, predicted, lengths, kept, errors, extra, strange, *_ = self
+        extra = {name: values[rows] for name, values in extra.items()}
         strange = {name: values[rows] for name, values in strange.items()}
         return Predictions(
-            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], read, strange
+            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], extra, strange
         )

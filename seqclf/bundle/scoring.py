@@ -81,6 +81,7 @@ def predict_labelled(
     columns. `explain`: True to describe the worst rows, with the contribution of each token.
     """
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
+    extra: dict[str, list[np.ndarray]] = {name: [] for name in classifier.extra}
     ids, group_names, refused = list[str](), list[str | None](), list[str]()
     mistakes: list[_Mistake] = []
     counts, sample = Counts(), RowSample(classifier.memory)
@@ -110,6 +111,8 @@ def predict_labelled(
         logits.append(predictions.logits[used])
         labels.append(codes[used])
         lengths.append(predictions.lengths[used])
+        for name, values in predictions.extra.items():
+            extra[name].append(values[used])
         if time is not None:
             times.append(columns.column(TIME).to_numpy(zero_copy_only=False)[used])
         counts = counts.plus(predictions.counts)
@@ -122,7 +125,7 @@ def predict_labelled(
     groups, named = (None, None) if group is None else _groups(group_names)
     outputs = SplitOutputs(
         np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
-    )
+    )._replace(extra={name: np.concatenate(values) for name, values in extra.items()})
     described = dict[int, DescribedRow]()
     for _, position, columns in mistakes if explain else []:
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)

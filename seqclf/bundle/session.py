@@ -160,10 +160,36 @@ def check_model(
         raise InputError(None, f"does not return logits of {classes} classes")
 
 
-def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> None:
+NUMBERS = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+}
+
+
+def empty_outputs(session: onnxruntime.InferenceSession, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return an array without rows for each of the outputs `names`, of its type and of the shape (0,) or (0, D).
+
+    Raises InputError for an output that is missing or is not a number or a vector for each row.
+    """
+    outputs = {entry.name: entry for entry in session.get_outputs()}
+    found = {}
+    for name in names:
+        entry = outputs.get(name)
+        if entry is None or entry.type not in NUMBERS or len(entry.shape) not in (1, 2):
+            raise InputError(None, f"does not return {name} as a number or a vector for each row")
+        if not all(isinstance(size, int) for size in entry.shape[1:]):
+            raise InputError(None, f"returns {name} in vectors of no fixed size")
+        found[name] = np.empty((0, *entry.shape[1:]), NUMBERS[entry.type])
+    return found
+
+
+def require_shape(where: str, logits: Any, rows: int, classes: int) -> None:
     """Raise InputError unless the shape is (`rows`, `classes`): NumPy would broadcast one row or one class silently."""
-    if logits.shape != (rows, classes):
-        problem = f"returns logits {logits.shape} for {rows} sequences of {classes} classes"
+    if (shape := tuple(logits.shape)) != (rows, classes):
+        problem = f"returns logits {shape} for {rows} sequences of {classes} classes"
         raise InputError(where, problem, f"return logits {(rows, classes)}, and export the bundle anew")
 
 

@@ -72,7 +72,8 @@ class Subject:
     def cells(self) -> dict[str, Cell]:
         return {name: self._cell(**arrays) for name, arrays in read_cells(self.folder / "parity.npz").items()}
 
-    def _cell(self, *, lengths: np.ndarray, logits: np.ndarray, **fields: np.ndarray) -> Cell:
+    def _cell(self, *, lengths: np.ndarray, logits: np.ndarray, **others: np.ndarray) -> Cell:
+        fields = {spec["name"]: others[spec["name"]] for spec in self.model.specs}
         static = {spec["name"]: fields[spec["name"]] for spec in self.model.specs if spec.get("static")}
         tokens = {spec["name"]: fields[spec["name"]] for spec in self.model.specs if spec["name"] not in static}
         ragged = {name: values[np.arange(values.shape[1]) < lengths[:, None]] for name, values in tokens.items()}

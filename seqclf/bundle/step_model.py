@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,10 +93,10 @@ def open_step(
 
 
 class Read(NamedTuple):
-    """Results for N sequences. `logits`: (N, C). `tokens`: (N,) number of tokens that the model read."""
+    """Results for N sequences. `logits`: (N, C). `extra`: dict name of another output → (N,) or (N, D)."""
 
     logits: np.ndarray
-    tokens: np.ndarray
+    extra: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
 def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int) -> Read:
@@ -121,4 +122,4 @@ def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.
         rows, states = rows[left], [values[left] for values in result.states]
         start += chunk
     assert logits is not None, "a batch has rows"
-    return Read(logits, tokens)
+    return Read(logits, {"tokens_read": tokens} if model.more else {})

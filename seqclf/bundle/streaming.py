@@ -28,6 +28,7 @@ class StreamPrediction(SequencePrediction):
     `halted`: True if the model has stopped early, so that the prediction is final and later tokens are ignored.
     """
 
+    tokens_read: int
     halted: bool
 
 

@@ -45,8 +45,8 @@ def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
 
 def table_schema(classifier: BundleModel, ids: pa.DataType | None) -> pa.Schema:
     """Return the schema of the predictions of a classifier. `ids`: type of the ids, None for row numbers."""
-    may_halt, strange = classifier.may_halt, classifier.strange.names
-    return predictions_schema(classifier.classes, classifier.labels.type, ids, may_halt=may_halt, strange=strange)
+    extra, strange = classifier.extra, classifier.strange.names
+    return predictions_schema(classifier.classes, classifier.labels.type, ids, extra=extra, strange=strange)
 
 
 def to_library(

@@ -148,3 +148,11 @@ def unmasked(cell: Any) -> Any:
     if is_list and any(issubclass(kind, np.ma.MaskedArray) for kind in {*map(type, cell)}):
         return [unmasked(entry) for entry in cell]
     return cell
+
+
+def output_column(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Array:
+    """Return the column of an output (N,) or (N, D), null where `mask` is True."""
+    if values.ndim == 1:
+        return pa.array(values, mask=mask)
+    flat, nulls = pa.array(np.ascontiguousarray(values).reshape(-1)), None if mask is None else pa.array(mask)
+    return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=nulls)

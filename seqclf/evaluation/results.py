@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -46,7 +47,8 @@ class SplitOutputs(NamedTuple):
     of `data.group`, null for a row without a group, None if equal sequences form the groups. `ids`: (N,) strings or
     None. `probabilities`: (N, C) of a model without logits. `positions`: (N,) in the split of the data set, None if
     unknown. `fold`: (N,) int64 part of each row, if the threshold of a part is set by the others. `predicted`: (N,)
-    int64 class numbers at the threshold of each part, None for the threshold of all rows.
+    int64 class numbers at the threshold of each part, None for the threshold of all rows. `extra`: dict name of another
+    output (see `SequenceNetwork.extra_outputs`) → (N,) or (N, D).
     """
 
     logits: np.ndarray
@@ -60,6 +62,7 @@ class SplitOutputs(NamedTuple):
     positions: np.ndarray | None = None
     fold: np.ndarray | None = None
     predicted: np.ndarray | None = None
+    extra: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def chosen(self, decision: Decision) -> np.ndarray:
         """Return the predicted class numbers (N,): `predicted`, or else the classes that `decision` chooses."""

@@ -1,9 +1,10 @@
 """Scores of a model: what it says about the rows of a data set, as a Parquet file that judging reads.
 
-The columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, and either `logits` or
-`probabilities`, lists of one number for each class, in the order of the data set. The metadata key `seqclf` names the
-classes, the splits whose `fold` counts, and the basis of thresholds. Files of other tools need `split`, `id`, `label`
-and the scores alone, and no metadata where another file names the classes.
+The columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, either `logits` or
+`probabilities`, lists of one number for each class, in the order of the data set, and the network's extra outputs. The
+metadata key `seqclf` names the classes, the splits whose `fold` counts, the extra outputs and the basis of thresholds.
+Files of other tools need `split`, `id`, `label` and the scores alone, and no metadata where another file names the
+classes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from seqclf.data.ragged import output_column
 from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import ARROW_TYPES, label_codes, typed_labels
 from seqclf.data.splitting.policies import SPLITS
@@ -50,7 +53,8 @@ FACTS_SHAPE = {
     "classes": [str],
     "label_type": one_of(*ARROW_TYPES),
 }
-OPTIONAL = {"basis": one_of(*BASES), "splits": [str], "folds": [str]}  # `folds`: names of the splits with folds
+# `folds`: names of the splits with folds. `extra`: names of the columns of extra outputs.
+OPTIONAL = {"basis": one_of(*BASES), "splits": [str], "folds": [str], "extra": [str]}
 MAX_BATCH_SCORES = 2_000_000  # numbers of a row group
 
 
@@ -90,8 +94,9 @@ def split_outputs(
     logits: np.ndarray | None,
     probabilities: np.ndarray | None = None,
     positions: np.ndarray | None = None,
+    extra: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> SplitOutputs:
-    """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C).
+    """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C), and others.
 
     `positions`: (N,) of the rows in the split of the data set, None for all of its rows.
     """
@@ -109,6 +114,7 @@ def split_outputs(
         ids=rows.ids,
         probabilities=probabilities,
         positions=np.arange(len(rows.labels)) if positions is None else positions,
+        extra=extra,
     )
 
 
@@ -129,8 +135,10 @@ def write_scores(path: Path, scores: Scores) -> None:
         ("truncated", pa.bool_()),
         ("label", labels.type),
         (name, pa.list_(pa.from_numpy_dtype(values.dtype), len(scores.classes))),
+        *((name, output_column(values[:0]).type) for name, values in first.extra.items()),
     ]
     facts = {key: getattr(scores, key) for key in (*KEYS, "basis")} | {"splits": list(scores.splits)}
+    facts["extra"] = list(first.extra)
     facts["folds"] = [split for split, outputs in scores.splits.items() if outputs.fold is not None]
     schema = pa.schema(columns, {METADATA: json.dumps(facts, ensure_ascii=False)})
     with (
@@ -162,6 +170,7 @@ def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator
             pa.array(outputs.truncated[part].astype(bool)),
             labels.take(pa.array(outputs.labels[part].astype(np.int64))),
             pa.FixedSizeListArray.from_arrays(flat, values.shape[1]),
+            *(output_column(values[part]) for values in outputs.extra.values()),
         ]
 
 
@@ -203,6 +212,7 @@ def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
     if name is None:
         raise InputError(None, "has no column logits or probabilities")
     classes, listed, folds = facts["classes"], facts.pop("splits", ()), facts.pop("folds", ())
+    extra = {name: _output(table, name) for name in facts.pop("extra", ())}
     values = _matrix(table.column(name), classes)
     if name == "probabilities" and ((values < 0).any() or (abs(values.sum(axis=1) - 1) > ROUNDING).any()):
         raise InputError(None, "has probabilities that are not shares of 1")
@@ -221,6 +231,7 @@ def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
     if THRESHOLD in listed:
         found.setdefault(THRESHOLD, np.empty(0, np.int64))  # a run may have held out no row
     outputs = _outputs(table, labels, values, texts["id"], is_probability=name == "probabilities")
+    outputs = outputs._replace(extra=extra)
     if folds:  # a column `fold` of another tool may mean anything
         column = _column(table, "fold", pa.int64(), required=False)
         if column.filter(pc.is_in(texts["split"], pa.array(folds))).null_count:
@@ -251,6 +262,16 @@ def _optional(table: pa.Table, name: str, kind: pa.DataType, *, partly: bool = F
     if name not in table.column_names or table.column(name).null_count == len(table):
         return None
     return _column(table, name, kind, required=not partly)
+
+
+def _output(table: pa.Table, name: str) -> np.ndarray:
+    """Return the numbers (N,) or the vectors (N, D) of an extra output."""
+    if name not in table.column_names or table.column(name).null_count:
+        raise InputError(None, f"has no column {name}, or rows without a value")
+    column = table.column(name).combine_chunks()
+    if not pa.types.is_fixed_size_list(column.type):
+        return column.to_numpy(zero_copy_only=False)
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
 
 
 def _matrix(column: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray:
@@ -305,9 +326,11 @@ def _group_codes(groups: pa.Array) -> np.ndarray:
 
 def taken(outputs: SplitOutputs, rows: np.ndarray) -> SplitOutputs:
     """Return the outputs of some rows: (M,) positions."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, values in outputs._asdict().items():
-        if isinstance(values, np.ndarray):
+        if isinstance(values, Mapping):
+            found[name] = {key: part[rows] for key, part in values.items()}
+        elif isinstance(values, np.ndarray):
             found[name] = values[rows]
         elif values is not None:
             found[name] = values.take(pa.array(rows))

@@ -78,6 +78,11 @@ class Ensemble(SequenceNetwork):
         of_members = [member.parts(fields, lengths, host_lengths) for member in self.members]
         return {name: vote(torch.stack([parts[name] for parts in of_members])) for name in of_members[0]}
 
+    def outputs(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
+        return {"logits": self(fields, lengths, host_lengths), **self.parts(fields, lengths, host_lengths)}
+
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         if self.training:
             return torch.stack([member(fields, lengths, host_lengths) for member in self.members])
@@ -104,6 +109,9 @@ def reads_static(target: str) -> bool:
     return bool(network.reads_static)
 
 
+# Names of other columns of predictions and scores, and of other outputs of streams
+TAKEN = {"id", "row", "split", "label", "group", "group_name", "fold", "length", "truncated", "alert", "error"}
+TAKEN |= {"logits", "lengths", "prediction", "unknown", "far", "tokens", "parents", "halted"}
 NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or data.static={}")  # problem, remedy
 
 
@@ -123,16 +131,26 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
             f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
         )
     check_members(networks[0], len(networks))
+    check_outputs(networks[0], fields)
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 
 def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int) -> None:
-    """Raise InputError if an adaptive network (`halts` is True) has more than one member."""
-    if network.halts and members != 1:
+    """Raise InputError if a network with extra outputs has more than one member: members would have other ones."""
+    names = ", ".join(network.extra_outputs) or ("tokens_read" if network.halts else "")
+    if names and members != 1:
+        raise InputError(f"model.members={members}", f"only one network can return {names}", "set model.members=1")
+
+
+def check_outputs(network: SequenceNetwork, fields: Sequence[FieldSpec]) -> None:
+    """Raise InputError if an extra output has the name of a field, or of a column of predictions or scores."""
+    names = {field["name"] for field in fields} | TAKEN
+    if taken := next((name for name in network.extra_outputs if name in names or name.startswith("probability")), None):
+        kind = type(network)
         raise InputError(
-            f"model.members={members}",
-            "an adaptive model is one network, as members would halt at different tokens",
-            "set model.members=1",
+            f"{kind.__module__}.{kind.__qualname__}",
+            f"has an extra output named {taken}, as a field or a column of predictions",
+            "rename it in extra_outputs",
         )
 
 

@@ -44,7 +44,7 @@ class SequenceNetwork(nn.Module):
     # Factor by which the network shortens sequences before most of its work. A training that is limited by its tokens
     # may then take as many times more steps.
     shortening: float = 1.0
-    # Names of outputs beside the logits, one number for each row, such as the tokens that were read (see `outputs`).
+    # Names of outputs beside the logits, a number or a vector for each row (see `outputs`).
     extra_outputs: ClassVar[tuple[str, ...]] = ()
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
@@ -58,7 +58,7 @@ class SequenceNetwork(nn.Module):
     def outputs(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
     ) -> dict[str, Tensor]:
-        """Return `logits` (B, C) and each of the `extra_outputs` (B,), exported, predicted and scored by name.
+        """Return `logits` (B, C) and the `extra_outputs` (B,) or (B, D), exported, predicted and scored by name.
 
         Further logits (B, C) are those of a part of the network that is a model on its own. Runs score them beside the
         network, and bundles leave them out.

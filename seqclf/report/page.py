@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from seqclf.documents.blocks import Document, Section
-from seqclf.documents.formatting import number, shortened
+from seqclf.documents.formatting import number, percent, shortened
 from seqclf.documents.html import render_document
+from seqclf.evaluation.results import SplitOutputs
 from seqclf.report.report import Report
 from seqclf.report.score_table import verdict_blocks
 from seqclf.report.sections.breakdowns import classes_section, lengths_section, periods_section
@@ -46,12 +47,24 @@ def report_facts(report: Report) -> dict[str, list[str]]:
         "Data": _data(report),
         "Rows": [", ".join(rows)],
         "Classes": [number(len(report.classes))],
+        "Outputs": _outputs(report.evaluation.last),
         "Bundle": [report.bundle],
         "Written": [None if report.created is None else report.created.strftime("%Y-%m-%d %H:%M %Z").strip()],
         "seqclf": [report.versions.get("seqclf")],
     }
     known = {name: [line for line in lines if line] for name, lines in facts.items()}
     return {name: lines for name, lines in known.items() if lines}
+
+
+def _outputs(rows: SplitOutputs) -> list[str | None]:
+    """Return a line about each number that the network returns beside its logits: its mean, or the share of tokens."""
+    lines: list[str | None] = []
+    for name, values in rows.extra.items():
+        if name == "tokens_read" and rows.lengths.any():
+            lines.append(f"{name}: {percent(values.sum() / rows.lengths.sum())} of the tokens")
+        elif values.ndim == 1:
+            lines.append(f"{name}: {values.mean():.4g} on average")
+    return lines
 
 
 def _data(report: Report) -> Sequence[str | None]:

@@ -133,12 +133,13 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
     model = task.model.cpu().float().eval()
     cells = list(grid(generator))
     for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
-        inputs, logits = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
+        inputs, outputs = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
+        logits = outputs["logits"]
         require_shape(NETWORK, logits, len(lengths), len(content["classes"]))
         if not np.isfinite(logits).all():
             tokens = ", ".join(map(str, lengths))
             raise InputError(NETWORK, f"gives logits that are not finite for sequences of {tokens} tokens", FINITE)
-        arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
+        arrays |= {f"{cell}/{name}": values for name, values in {**inputs, **outputs}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     with progress.stage("comparing the exported model with PyTorch"):
         fields, halting = task.hparams["dataset"]["fields"], content.get("halting")
@@ -146,6 +147,10 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
         step = None if "step" not in content else open_step(target, content, fields, device="cpu", threshold=threshold)
         result = parity.check(open_session(target / manifest.MODEL, "cpu"), target / "parity.npz", step)
     (target / "parity.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+    if (others := result.other_rows) > parity.MAX_OTHER_ROWS:
+        names = ", ".join(task.model.extra_outputs)
+        problem = f"the exported model gives {others:.0%} of the rows other integers than PyTorch ({names})"
+        raise InputError(None, problem, "round them in the network, or return them as float32")
     if not result.passed:
         worst = max(result.cells, key=lambda cell: result.cells[cell])
         raise InputError(
@@ -159,8 +164,8 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
 
 def _parity_cell(
     model: Any, specs: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    drawn: list[tuple[float, dict[str, np.ndarray], np.ndarray]] = []
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    drawn: list[tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]] = []
     # Rounding may decide at which of two tokens a sequence halts. Both tokens are then right. Such inputs cannot show
     # an error of the export, so other inputs are drawn.
     while len(drawn) < MAX_DRAWS and not any(margin > ROUNDING for margin, *_ in drawn):
@@ -169,12 +174,13 @@ def _parity_cell(
         arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
         with torch.inference_mode():
             margin = float(model.halting_margin(*arguments).min())
-            logits = model(*arguments).numpy()
+            outputs = model.outputs(*arguments) if model.extra_outputs else {"logits": model(*arguments)}
+            found = {name: outputs[name].numpy() for name in ("logits", *model.extra_outputs)}
         if math.isnan(margin):  # the comparison with the exported model reports NaN
-            return inputs, logits
-        drawn.append((margin, inputs, logits))
-    _, inputs, logits = max(drawn, key=lambda entry: entry[0])
-    return inputs, logits
+            return inputs, found
+        drawn.append((margin, inputs, found))
+    _, inputs, found = max(drawn, key=lambda entry: entry[0])
+    return inputs, found
 
 
 def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> JsonObject:
@@ -191,6 +197,7 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
         "schema": dataset["schema"],
         "reader": dataset["reader"],
         "inputs": {**inputs, "lengths": ["batch"]},
+        "outputs": ["logits", *task.model.extra_outputs],
         "model": {key: value for key, value in model.items() if key != "_target_"},
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
         "metrics": {split: run_metrics[split] for split in SPLITS if split in run_metrics},

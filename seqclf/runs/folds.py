@@ -205,9 +205,11 @@ def _concatenated(parts: Sequence[SplitOutputs], kept: Sequence[np.ndarray], *, 
         some = np.flatnonzero(np.isin(outputs.positions, rows))
         chosen.append(taken(outputs, some)._replace(positions=outputs.positions[some] + fold * FOLD_STRIDE))
     folds = np.repeat(np.arange(len(chosen)), [len(outputs.labels) for outputs in chosen])
-    columns = {}
+    columns: dict[str, Any] = {}
     for name in SplitOutputs._fields:
         values = [getattr(outputs, name) for outputs in chosen]
-        if values[0] is not None:
+        if name == "extra":
+            columns[name] = {key: np.concatenate([part[key] for part in values]) for key in values[0]}
+        elif values[0] is not None:
             columns[name] = pa.concat_arrays(values) if isinstance(values[0], pa.Array) else np.concatenate(values)
     return SplitOutputs(**columns)._replace(fold=folds if of_test else None)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.bundle.predictions import predictions_schema
+from seqclf.data.ragged import output_column
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
@@ -36,7 +37,8 @@ def write_predictions(
     the same columns for each split.
     """
     measures = list(next(iter(strange.values())))
-    predicted = predictions_schema(list(classes), labels.type, pa.string(), strange=measures)
+    extra = next(iter(outputs.values())).extra
+    predicted = predictions_schema(list(classes), labels.type, pa.string(), extra=extra, strange=measures)
     columns = [
         ("id", pa.string()),
         ("group", pa.string()),
@@ -81,6 +83,7 @@ def _row_groups(
             labels.take(pa.array(chosen)),
             pa.array(probabilities[np.arange(count), chosen]),
             *map(pa.array, probabilities.T),
+            *(output_column(values[part]) for values in rows.extra.values()),
             *(pa.array(values[part]) for values in strange.values()),
             pa.nulls(count, pa.bool_())
             if decision.positive is None

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
+from seqclf.bundle.session import require_shape
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.evaluation import ladder
@@ -19,19 +20,7 @@ from seqclf.report.model_card import network_kind
 from seqclf.system import progress
 from seqclf.training.task import SequenceTask
 
-MAX_TOKENS_OF_PARTS = 2_000_000  # tokens of the last split up to which parts of the network are scored alone
 MAX_CURVE_LOGITS = 4_000_000  # maximum number of logits in memory for a curve, over all thresholds
-
-
-def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> Scores:
-    outputs = {}
-    for split, rows in batches.splits.items():
-        logits = np.empty((0, len(dataset.classes)), np.float32)
-        if len(rows.sequences):  # there are no held-out rows if every class has too few validation rows
-            with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
-                logits = predict_logits(task, batches.evaluation_loader(split))[1]
-        outputs[split] = split_outputs(rows, logits)
-    return _scores(NETWORK, ladder.NETWORK, network_kind(task.hparams["model"]), dataset, outputs)
 
 
 def score_contenders(
@@ -39,21 +28,27 @@ def score_contenders(
 ) -> list[Scores]:
     """Return the scores of a task and the models beside it, from the weakest. `baseline`: also order-blind ones."""
     order_blind = score_baseline(dataset) if baseline else []
-    network = _score_task(task, batches, dataset)
-    return [*order_blind, *_score_parts(task, batches, dataset), network]
+    return [*order_blind, *_score_task(task, batches, dataset)]
 
 
-def _score_parts(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> list[Scores]:
-    """Return the scores of each part of a network alone, none for a last split that takes long to read."""
-    last = list(dataset.splits)[-1]
-    rows = batches.splits[last]
-    if rows.sequences.offsets[-1] > MAX_TOKENS_OF_PARTS:
-        return []
-    parts = predict_parts(task, batches.evaluation_loader(last))
-    return [
-        _scores(HEAD, name, "head alone", dataset, {last: split_outputs(rows, logits)})
-        for name, logits in parts.items()
-    ]
+def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> list[Scores]:
+    """Return the scores of each part of a network alone, on the last split, and those of the network."""
+    splits, parts, outputs = {}, list[Scores](), dict[str, np.ndarray]()
+    for split, rows in batches.splits.items():
+        if len(rows.sequences):
+            with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
+                outputs = predict_outputs(task, batches.evaluation_loader(split))
+        else:  # there are no held-out rows if every class has too few validation rows
+            outputs = {name: values[:0] for name, values in outputs.items()}
+        extra = {name: outputs[name] for name in task.model.extra_outputs}
+        splits[split] = split_outputs(rows, outputs["logits"], extra=extra)
+        if split == list(dataset.splits)[-1]:
+            parts = [
+                _scores(HEAD, name, "head alone", dataset, {split: split_outputs(rows, values)})
+                for name, values in outputs.items()
+                if name not in ("logits", *extra)
+            ]
+    return [*parts, _scores(NETWORK, ladder.NETWORK, network_kind(task.hparams["model"]), dataset, splits)]
 
 
 def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping[str, SplitOutputs]) -> Scores:
@@ -69,45 +64,31 @@ def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping
 
 
 @torch.inference_mode()
-def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N,) and logits (N, C) in the order of the split, or raise InputError for a NaN."""
+def predict_outputs(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
+    """Return dict output → (N, …) in the order of the split (see `SequenceNetwork.outputs`).
+
+    Raises InputError for logits of another shape, and for logits that are not finite.
+    """
     task = task.eval()
-    ids, labels, logits = [], [], []
+    ids, found = list[np.ndarray](), dict[str, list[np.ndarray]]()
     for batch in batches:
         fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        batch_logits = task.logits_of(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
+        outputs = task.model.outputs(fields, batch.lengths.to(task.device), batch.host_lengths)
+        require_shape("the network", outputs["logits"], len(batch.ids), len(task.classes))
         ids.append(batch.ids)
-        labels.append(batch.labels.numpy())
-        logits.append(batch_logits.cpu().numpy())
+        for name, values in outputs.items():
+            numbers = values.float() if values.is_floating_point() else values
+            found.setdefault(name, []).append(numbers.cpu().numpy())
         progress.advance("rows", len(batch.ids))
-    # Evaluation batches are sorted by length.
-    order = np.argsort(np.concatenate(ids), kind="stable")
-    ordered = np.concatenate(logits)[order]
-    if broken := int((~np.isfinite(ordered)).any(axis=1).sum()):
+    order = np.argsort(np.concatenate(ids), kind="stable")  # evaluation batches are sorted by length
+    ordered = {name: np.concatenate(values)[order] for name, values in found.items()}
+    if broken := int((~np.isfinite(ordered["logits"])).any(axis=1).sum()):
         raise InputError(
             "the network",
-            f"gives logits that are not finite for {broken} of {len(ordered)} rows",
+            f"gives logits that are not finite for {broken} of {len(order)} rows",
             "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation",
         )
-    return np.concatenate(labels)[order], ordered
-
-
-@torch.inference_mode()
-def predict_parts(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
-    """Return dict part of the network → logits (N, C) of all batches (see `SequenceNetwork.parts`)."""
-    task = task.eval()
-    ids: list[np.ndarray] = []
-    found: dict[str, list[np.ndarray]] = {}
-    for batch in batches:
-        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        parts = task.model.parts(fields, batch.lengths.to(task.device), batch.host_lengths)
-        if not parts:
-            return {}
-        ids.append(batch.ids)
-        for name, logits in parts.items():
-            found.setdefault(name, []).append(logits.float().cpu().numpy())
-    order = np.argsort(np.concatenate(ids), kind="stable")
-    return {name: np.concatenate(logits)[order] for name, logits in found.items()}
+    return ordered
 
 
 @torch.inference_mode()

@@ -19,11 +19,11 @@ LONG = 6  # tokens from which `Overflowing` has no finite logits
 class Overflowing:
     def __init__(self, reader, value):
         self.reader, self.value = reader, value
-        self.file, self.session = reader.file, reader.session
+        self.file, self.session, self.extra = reader.file, reader.session, reader.extra
 
     def __call__(self, fields, lengths):
-        logits, tokens = self.reader(fields, lengths)
-        return Read(np.where(lengths[:, None] < LONG, logits, self.value), tokens)
+        read = self.reader(fields, lengths)
+        return read._replace(logits=np.where(lengths[:, None] < LONG, read.logits, self.value))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -49,10 +49,10 @@ def test_a_stream_refuses_logits_that_are_not_finite(classifier):
 @pytest.mark.parametrize("shape", [(1, 3), (4, 1), (4, 2), (3,)])
 def test_logits_of_another_shape_are_one_line_and_not_spread_over_the_rows(shape):
     class Reader:
-        file, session = "model.onnx", None
+        file, session, extra = "model.onnx", None, {}
 
         def __call__(self, fields, lengths):
-            return Read(np.zeros(shape, np.float32), lengths)
+            return Read(np.zeros(shape, np.float32))
 
     with pytest.raises(InputError) as error:
         read_sequences(Reader(), Ragged(np.arange(5), {"value": np.arange(4)}), 3, BatchLimits(100, workers=1))

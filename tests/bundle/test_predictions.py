@@ -14,7 +14,7 @@ def predictions(probabilities, predicted, errors):
     lengths = np.where(np.array(predicted) < 0, 0, 5)
     strange = {"far": np.array([2.5, 0, 12], np.float32)}
     return Predictions(
-        np.log(probabilities), np.array(probabilities), np.array(predicted), lengths, lengths, errors, None, strange
+        np.log(probabilities), np.array(probabilities), np.array(predicted), lengths, lengths, errors, {}, strange
     )
 
 

@@ -23,21 +23,21 @@ class Sums:
     session = None
 
     def __init__(self, before=lambda values: None):
-        self.before = before
+        self.before, self.extra = before, {"tokens": np.empty(0, np.int64)}
 
     def __call__(self, fields, lengths):
         self.before(fields["value"])
         inside = np.arange(fields["value"].shape[1]) < lengths[:, None]
-        return Read((fields["value"] * inside).sum(axis=1, keepdims=True), lengths)
+        return Read((fields["value"] * inside).sum(axis=1, keepdims=True), {"tokens": lengths})
 
 
 def test_batches_are_read_at_the_same_time_and_keep_their_rows():
     # Each batch waits for another one: read one after the other, none would ever end.
     together = threading.Barrier(2, timeout=10)
-    logits, tokens = read_sequences(Sums(lambda _: together.wait()), SEQUENCES, 1, BatchLimits(4, workers=2))
+    logits, extra = read_sequences(Sums(lambda _: together.wait()), SEQUENCES, 1, BatchLimits(4, workers=2))
     values = np.split(SEQUENCES.fields["value"], SEQUENCES.offsets[1:-1])
     assert logits[:, 0].tolist() == [part.sum() for part in values]
-    assert tokens.tolist() == LENGTHS.tolist()
+    assert extra["tokens"].tolist() == LENGTHS.tolist()
 
 
 def test_one_thread_reads_in_the_thread_of_the_caller():

@@ -11,7 +11,7 @@ from seqclf.config.composition import compose_config
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
-from seqclf.runs.score import predict_logits
+from seqclf.runs.score import predict_outputs
 from seqclf.training.checks.check_targets import resolve_for_data
 from seqclf.training.load_task import load_task
 from seqclf.training.task import SequenceTask
@@ -92,7 +92,7 @@ def test_a_stage_returns_the_named_scores_of_its_split(task, trainer, data, stag
     split = {"validate": "validation", "test": "test"}[stage]
     module = task()
     (returned,) = getattr(trainer(), stage)(module, datamodule=data, verbose=False)
-    labels, logits = predict_logits(module, data.evaluation_loader(split))
+    labels, logits = data.splits[split].labels, predict_outputs(module, data.evaluation_loader(split))["logits"]
     expected = classification_metrics(labels, softmax(logits), module.classes, None)
     for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
         assert returned[f"{split}/{name}"] == pytest.approx(getattr(expected, name), rel=1e-5), name
@@ -105,7 +105,7 @@ def test_predictions_hold_every_row_once(task, trainer, data):
     predictions = trainer().predict(module, datamodule=data)
     ids = torch.cat([batch.ids for batch in predictions]).numpy()
     assert sorted(ids) == list(range(23)), "the rows of test, the split to predict where none is called so"
-    _, logits = predict_logits(module, data.evaluation_loader("test"))
+    logits = predict_outputs(module, data.evaluation_loader("test"))["logits"]
     np.testing.assert_allclose(torch.cat([batch.logits for batch in predictions]).numpy(), logits[ids], atol=1e-6)
     probabilities = torch.cat([batch.probabilities for batch in predictions]).numpy()
     np.testing.assert_allclose(probabilities, softmax(logits)[ids], atol=1e-6)

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.smoothed_choice import MONITORED
-from seqclf.runs.score import predict_logits
+from seqclf.runs.score import predict_outputs
 from seqclf.training.checkpoint import read_checkpoint
 
 from .conftest import QUIET, SILENT
@@ -82,7 +82,8 @@ def test_among_equal_epochs_the_lower_loss_is_best(task, monkeypatch, monitor):
 def test_the_ranking_is_that_of_the_last_epochs_rows_without_those_of_the_sanity_check(task, fit, batches):
     module = task(monitor="auroc")
     fit(module, max_epochs=2, num_sanity_val_steps=1)
-    labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
+    logits = predict_outputs(module, batches.evaluation_loader("validation"))["logits"]
+    labels = batches.splits["validation"].labels
     each = [roc_auc_score(labels == code, softmax(logits)[:, code]) for code in range(3)]
     assert module.epoch_scores["validation"].scores["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
     assert float(module.trainer.callback_metrics[MONITORED]) == pytest.approx(np.mean(each), abs=1e-3)
@@ -165,8 +166,7 @@ def test_a_checkpoint_loads_and_defaults_are_found_without_hydra(task, fit, tmp_
 def test_predictions_are_in_the_order_of_the_split(task, batches):
     module = task()
     split = batches.splits["validation"]
-    labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
-    np.testing.assert_array_equal(labels, split.labels)
+    logits = predict_outputs(module, batches.evaluation_loader("validation"))["logits"]
     for row in (0, 13, 30):
         start, stop = split.sequences.offsets[row : row + 2]
         fields = {name: torch.from_numpy(values[None, start:stop]) for name, values in split.sequences.fields.items()}

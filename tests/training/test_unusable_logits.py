@@ -6,7 +6,7 @@ from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.extend import SequenceNetwork
-from seqclf.runs.score import predict_logits
+from seqclf.runs.score import predict_outputs
 
 HERE = __name__
 
@@ -24,7 +24,7 @@ def test_evaluation_refuses_logits_that_are_not_finite(task, batches):
     module = task()
     nn.init.constant_(module.model.output.bias, torch.nan)
     with pytest.raises(InputError) as error:
-        predict_logits(module, batches.evaluation_loader("validation"))
+        predict_outputs(module, batches.evaluation_loader("validation"))
     assert "31 of 31" in error.value.problem
 
 
@@ -36,4 +36,4 @@ def test_evaluation_refuses_logits_of_another_shape(with_model, batches):
             run(batch, 0)
         assert str((len(batch.ids), 4)) in error.value.problem
     with pytest.raises(InputError):
-        predict_logits(module, [batch])
+        predict_outputs(module, [batch])

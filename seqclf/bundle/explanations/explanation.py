@@ -107,7 +107,7 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
             sequences,
             _score(classifier, some.predicted[usable]),
             by_field=by_field,
-            tokens_read=None if some.tokens_read is None else some.tokens_read[usable],
+            tokens_read=some.extra["tokens_read"][usable] if classifier.may_halt else None,
         )
         kept = some.kept
         skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)
@@ -234,7 +234,7 @@ def explain_shown(
         _score(classifier, np.array([predicted])),
         by_field=False,
         tokens=np.array(positions, np.int64),
-        tokens_read=classifier.read(sequences)[1] if classifier.may_halt else None,
+        tokens_read=classifier.read(sequences).extra["tokens_read"] if classifier.may_halt else None,
     )
     of_static = {name: float(values[0]) for name, values in found.static.items()}
     return row._replace(contributions=with_none(found.tokens), of_static=of_static)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import Lock
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -52,11 +53,13 @@ class BatchLimits(NamedTuple):
 class BatchReader(Protocol):
     """Interface of a model that reads a padded batch (see `pad`). Several threads may call a reader at the same time.
 
-    `file`: name of the model file in the bundle. `session`: ONNX Runtime session of the model.
+    `file`: name of the model file in the bundle. `session`: ONNX Runtime session of the model. `extra`: dict name of an
+    output beside the logits → array without rows.
     """
 
     file: str
     session: Any
+    extra: Mapping[str, np.ndarray]
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read: ...
 
@@ -66,13 +69,21 @@ class WholeSequences:
 
     A row of more than `long_row` tokens, which is a batch of its own, is read by chunks if the model can (`open_step`),
     so that its memory does not grow with its length. `inputs`: names of the fields, which are inputs of the model.
+    `extra`: see `BatchReader`.
     """
 
     file = MODEL
 
-    def __init__(self, session: Any, inputs: Sequence[str], open_step: Callable[[], StepModel] | None = None):
+    def __init__(
+        self,
+        session: Any,
+        inputs: Sequence[str],
+        open_step: Callable[[], StepModel] | None = None,
+        extra: Mapping[str, np.ndarray] = MappingProxyType({}),
+    ):
         self.session = session
         self.inputs = inputs
+        self.extra = extra
         self.open_step = None if open_step is None else cache(open_step)
         self.long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self._one_long_row = Lock()  # because each may take all memory that `RowMemory` allows
@@ -80,14 +91,18 @@ class WholeSequences:
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
         arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}
         if lengths.max() <= self.long_row:
-            return Read(self.session.run(["logits"], arrays)[0], lengths)
+            return self._run(arrays)
         if self.open_step is not None:
             return read_chunks(self.open_step(), fields, lengths, LONG_ROW_CHUNK)
         options = onnxruntime.RunOptions()
         if not runs_on_gpu(self.session):  # ONNX Runtime would keep the memory of each long row
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         with self._one_long_row:
-            return Read(self.session.run(["logits"], arrays, options)[0], lengths)
+            return self._run(arrays, options)
+
+    def _run(self, arrays: Mapping[str, np.ndarray], options: Any = None) -> Read:
+        logits, *others = self.session.run(["logits", *self.extra], arrays, options)
+        return Read(logits, dict(zip(self.extra, others, strict=True)))
 
 
 class UntilHalted:
@@ -98,6 +113,7 @@ class UntilHalted:
     def __init__(self, model: StepModel, chunk: int):
         self.model = model
         self.session = model.session
+        self.extra: Mapping[str, np.ndarray] = {"tokens_read": np.empty(0, np.int64)}
         self.chunk = chunk
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
@@ -115,19 +131,22 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
 
 def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
     """Return the results of N encoded sequences, in their order, from batches of similar length."""
-    logits, tokens = np.empty((len(sequences), classes), np.float32), np.empty(len(sequences), np.int64)
+    logits = np.empty((len(sequences), classes), np.float32)
+    extra = {name: np.empty((len(sequences), *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
     def read_batch(rows: np.ndarray) -> int:
         with explain_run_errors(read.file, sequences.lengths[rows]):
             result = read(*pad(sequences, rows))
             require_shape(read.file, result.logits, len(rows), classes)
-            logits[rows], tokens[rows] = result
+            logits[rows] = result.logits
+            for name, values in extra.items():
+                values[rows] = result.extra[name]
         return len(rows)
 
     for count in _in_threads(read_batch, batches, limits.workers):
         progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
-    return Read(logits, tokens)
+    return Read(logits, extra)
 
 
 def _in_threads(function: Callable[[np.ndarray], int], batches: Sequence[np.ndarray], workers: int) -> Iterator[int]:

@@ -284,6 +284,11 @@ class HeadsClassifier(SequenceNetwork):
         known = list(HEADS)  # the recurrent head comes last, also after own heads
         return {name: logits[name] for name in sorted(logits, key=lambda name: _place(name.partition(" ")[0], known))}
 
+    def outputs(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
+        return {"logits": self(fields, lengths, host_lengths), **self.parts(fields, lengths, host_lengths)}
+
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
         return self.added(self.head_logits(fields, lengths, host_lengths))

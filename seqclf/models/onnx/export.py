@@ -35,14 +35,17 @@ EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
 
 
 class _Exported(nn.Module):
-    """A network that gets None as `host_lengths`."""
+    """A network that gets None as `host_lengths`, and returns the logits, or a tuple of them and the extra outputs."""
 
-    def __init__(self, classifier: nn.Module):
+    def __init__(self, classifier: Any):
         super().__init__()
         self.classifier = classifier
 
-    def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Tensor:
-        return self.classifier(fields, lengths, None)
+    def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Any:
+        if not self.classifier.extra_outputs:
+            return self.classifier(fields, lengths, None)
+        outputs = self.classifier.outputs(fields, lengths, None)
+        return tuple(outputs[name] for name in ("logits", *self.classifier.extra_outputs))
 
 
 class _ExportedStep(nn.Module):
@@ -93,16 +96,18 @@ def _random_parents(lengths: np.ndarray, time: int, generator: np.random.Generat
 def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
     """Export a classifier or an ensemble to the ONNX file `path`, in evaluation mode and in float32, as a copy.
 
-    The graph has one input for each field (see `FieldSpec`), an input `lengths` (batch,) int64, and the output `logits`
-    (batch, classes). Raises an InputError that begins with `key` and names the module that cannot be exported.
+    The graph has one input for each field (see `FieldSpec`), an input `lengths` (batch,) int64, the output `logits`
+    (batch, classes), and the `extra_outputs`. Raises an InputError that begins with `key` and names the module that
+    cannot be exported.
     """
     time = int(EXAMPLE_TIME * classifier.shortening)
     tensors, static = _example_tensors(fields, time), {spec["name"] for spec in static_specs(fields)}
+    names = ["logits", *classifier.extra_outputs]
     with _exporting():
         exported = _Exported(_exportable_copy(classifier, key)).eval()
         try:
             axes = _free_axes(tensors, static)
-            program = _converted(exported, _arguments(tensors), list(tensors), ["logits"], axes)
+            program = _converted(exported, _arguments(tensors), list(tensors), names, axes)
         except Exception as error:  # third-party code may raise any exception
             obstacle = explain_failure(exported, error)
             raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy) from error

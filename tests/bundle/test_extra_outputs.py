@@ -1,0 +1,102 @@
+"""Outputs of a network beside its logits: exported, compared with PyTorch, predicted, scored and shown by name."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from support.untrained_task import export_table
+
+import seqclf
+from seqclf.bundle import parity
+from seqclf.errors import InputError
+from seqclf.evaluation.scores import read_contenders
+from seqclf.extend import SequenceNetwork
+from seqclf.models.ensemble import check_members
+
+TOKENS = [[letter] * count for count in range(1, 21) for letter in "abc"]
+TABLE = pa.table({"code": TOKENS, "label": [row[0] for row in TOKENS]})
+
+
+class Pooled(SequenceNetwork):
+    """The trial: a vector, a number and an integer for each row."""
+
+    extra_outputs = ("pooled", "norm", "total")
+
+    def __init__(self, fields, num_classes, **settings):
+        super().__init__()
+        (self.field,) = (field["name"] for field in fields)
+        self.embedding, self.output = torch.nn.Embedding(50, 4), torch.nn.Linear(4, num_classes)
+
+    def outputs(self, fields, lengths, host_lengths):
+        inside = torch.arange(fields[self.field].shape[1]) < lengths[:, None]
+        pooled = (self.embedding(fields[self.field].clamp(max=49)) * inside[..., None]).sum(dim=1) / lengths[:, None]
+        total = (fields[self.field] * inside).sum(dim=1)
+        return {"logits": self.output(pooled), "pooled": pooled, "norm": pooled.norm(dim=1), "total": total}
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.outputs(fields, lengths, host_lengths)["logits"]
+
+
+POOLED = {"_target_": f"{__name__}.Pooled"}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    return export_table(tmp_path_factory.mktemp("pooled"), TABLE, POOLED)
+
+
+def test_a_bundle_returns_each_extra_output_beside_the_probabilities(classifier):
+    assert classifier.manifest["outputs"] == ["logits", *Pooled.extra_outputs]
+    table = classifier.predict(TABLE.append_column("id", pa.array(map(str, range(len(TOKENS))))))
+    rows = classifier.predict([*TOKENS, []])
+    assert table.schema.names[-5:] == ["pooled", "norm", "total", "unknown", "error"]
+    assert rows[-1]["pooled"] is None and rows[-1]["total"] is None
+    pooled = np.array(table["pooled"].to_pylist())
+    assert pooled.shape == (len(TOKENS), 4) and np.ptp(pooled[:, 0]) > 0
+    np.testing.assert_allclose(np.linalg.norm(pooled, axis=1), table["norm"].to_numpy(), atol=1e-5)
+    np.testing.assert_array_equal([row["total"] for row in rows[:-1]], table["total"].to_numpy())
+    np.testing.assert_allclose([row["pooled"] for row in rows[:-1]], pooled, atol=1e-6)
+
+
+def test_a_run_scores_and_shows_them(tmp_path):
+    settings = ["logger=none", "trainer.accelerator=cpu", "baseline=false", "trainer.max_epochs=1", "export=false"]
+    settings += [f"model._target_={__name__}.Pooled", f"data.cache_dir={tmp_path / 'cache'}", "batching.max_tokens=64"]
+    run = seqclf.fit(TABLE, label="label", overrides=settings, folder=tmp_path / "run")
+    last = read_contenders(run.folder / "scores")[-1].splits["validation"]
+    predicted = pq.read_table(run.folder / "predictions.parquet").to_pandas()
+    predicted = predicted[predicted["split"] == "validation"]
+    assert last.extra.keys() == set(Pooled.extra_outputs) and last.extra["pooled"].shape == (len(predicted), 4)
+    np.testing.assert_array_equal(np.stack(predicted["pooled"]), last.extra["pooled"])
+    np.testing.assert_array_equal(predicted["total"], last.extra["total"])
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert f"norm: {last.extra['norm'].mean():.4g} on average" in page and "pooled: " not in page
+
+
+@pytest.mark.parametrize("name", ["code", "label", "probability_a", "halted"])
+def test_names_of_fields_and_columns_are_taken(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(Pooled, "extra_outputs", (name,))
+    with pytest.raises(InputError, match=f"has an extra output named {name}"):
+        export_table(tmp_path, TABLE, POOLED)
+
+
+def test_members_cannot_have_extra_outputs():
+    with pytest.raises(InputError, match=r"model.members=2: "):
+        check_members(Pooled, 2)
+
+
+@pytest.mark.parametrize(("rows", "passes"), [(1, True), (40, False)])
+def test_few_rows_may_have_other_integers(classifier, tmp_path, rows, passes):
+    cells = parity.read_cells(classifier.folder / "parity.npz")
+    changed = 0
+    for arrays in cells.values():
+        for row in range(len(arrays["total"]) if changed < rows else 0):
+            arrays["total"][row] += 1
+            arrays["logits"][row] += 1  # as of another token, which is not compared
+            changed += 1
+            if changed == rows:
+                break
+    stored = {f"{cell}/{name}": values for cell, arrays in cells.items() for name, values in arrays.items()}
+    np.savez(tmp_path / "parity.npz", **stored)
+    found = parity.check(classifier.reader.session, tmp_path / "parity.npz")
+    assert found.passed == passes and found.max_error < 1e-5 and found.other_rows > 0
