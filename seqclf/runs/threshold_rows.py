@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import locate_subclass
 from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import THRESHOLD
@@ -21,7 +20,7 @@ from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, re
 from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
 from seqclf.models.network import SequenceNetwork
-from seqclf.training.losses import class_weights_of
+from seqclf.training.exact_resume import rows_of
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
@@ -50,17 +49,12 @@ def cross_fits(config: TrainConfig) -> bool:
     return is_whole and reason_to_hold_out(config) is None
 
 
-def rows_for(task: SequenceTask, validation: Split) -> SplitRows:
-    """Return the validation rows as the network of a task reads them after the training."""
-    return SplitRows(validation, "", class_weights_of(task.loss, len(task.classes)), task.device)
-
-
 def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None, dict[str, Tensor]]:
     """Let a trained network read the validation rows.
 
     Returns a text about what they set, None if they set nothing, and the buffers that they set, with the values before.
     """
-    rows, before = rows_for(task, validation), {name: buffer.clone() for name, buffer in task.model.named_buffers()}
+    rows, before = rows_of(task, validation), {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     text = task.model.fit_to_validation(rows) if len(rows) else None
     if text is not None:
         console.print(f"heads: {text}", soft_wrap=True)
@@ -75,7 +69,7 @@ def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weig
     outputs = network.splits["validation"]._replace(fold=fifths(validation.labels, validation.groups))
     logits: np.ndarray | None = outputs.logits
     if weighs_heads:
-        logits = task.model.cross_fitted_logits(rows_for(task, validation), outputs.fold)
+        logits = task.model.cross_fitted_logits(rows_of(task, validation), outputs.fold)
     if logits is None:  # a custom class sets something that it cannot leave out
         return network
     crossed = outputs._replace(logits=logits.astype(outputs.logits.dtype, copy=False))

@@ -9,9 +9,12 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
+from seqclf.batching.split_rows import SplitRows
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.network import SequenceNetwork
+from seqclf.training.losses import class_weights_of
 from seqclf.training.weight_average import TRAINED
 
 # Keys of a checkpoint: gradients accumulated between two optimizer steps, values that callbacks may monitor, and the
@@ -62,7 +65,7 @@ class ExactResume(Callback):
             for buffer in task.model.buffers() if trainer.world_size > 1 else ():
                 buffer.copy_(trainer.strategy.broadcast(buffer))  # rounding may differ between machines
         if train is not None:
-            trainer.datamodule.frozen_outputs = task.model.frozen_outputs(task.rows_of(train))
+            trainer.datamodule.frozen_outputs = task.model.frozen_outputs(rows_of(task, train))
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
         restored, self.restored = self.restored, {}
@@ -76,6 +79,12 @@ class ExactResume(Callback):
     def teardown(self, trainer: Any, task: Any, stage: str) -> None:
         if trainer.datamodule is not None:
             trainer.datamodule.frozen_outputs = None
+
+
+def rows_of(task: Any, split: Split) -> SplitRows:
+    """Return the rows of a split as the network of a task reads them."""
+    digest, weights = task.hparams["dataset"].get("digest", ""), class_weights_of(task.loss, len(task.classes))
+    return SplitRows(split, digest, weights, task.device)
 
 
 def _reads_training_rows(part: nn.Module) -> bool:

@@ -40,7 +40,6 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
         except Exception as error:  # settings of another version may fail in any way
             raise InputError(None, f"its model cannot be built ({type(error).__name__}: {first_line(error)})") from None
     task.trained_steps = state["global_step"]
-    task.is_fitted = True
     return task.eval()
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
+from seqclf.errors import InputError
 from seqclf.evaluation.metrics import EPOCH_METRICS
-from seqclf.training.epoch_metrics import EpochScores
+from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, epoch_scores
 
 MAX_LOGGED_CLASSES = 50
 
@@ -41,8 +43,15 @@ class StepLog(Callback):
             logger.log_metrics(values, step)
 
 
-def log_epoch(task: Any, split: str, result: EpochScores) -> None:
-    """Log the scores of an epoch for the loggers, and for callbacks that monitor one, such as `validation/recall`."""
+def finish_epoch(task: Any, split: str, metrics: EpochMetrics) -> None:
+    """Log the scores of an epoch for the loggers, and for callbacks that monitor one, such as `validation/recall`.
+
+    Raises InputError for a loss that is not finite.
+    """
+    result = task.epoch_scores[split] = epoch_scores(metrics)
+    if not math.isfinite(result.scores["loss"]):
+        remedy = f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
+        raise InputError(None, f"the {split} loss of epoch {task.current_epoch + 1} is not finite", remedy)
     values = named_scores(split, result)
     if split != "train" and len(task.classes) <= MAX_LOGGED_CLASSES:
         by_class = zip(task.classes, result.recall_by_class.tolist(), result.support.tolist(), strict=True)

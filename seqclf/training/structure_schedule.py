@@ -96,7 +96,6 @@ class StructureSchedule(Callback):
 
 def _take_structure(task: SequenceTask, checkpoint: dict[str, Any]) -> None:
     """Replace the network of a task by a new one with the structure of a checkpoint, before its weights are loaded."""
-    type(task).on_load_checkpoint(task, checkpoint)
     saved, held = checkpoint["hyper_parameters"], task.hparams
     # Build the network only if the checkpoint names the same classes, so that a checkpoint cannot run other code.
     if list(targets(saved["model"], "model")) == list(targets(held["model"], "model")):

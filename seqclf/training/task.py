@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,6 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.data.storage.store import Split
@@ -21,11 +19,11 @@ from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MONITORED, SmoothedMonitor, window_length
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.freezing import freeze_weights
-from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
-from seqclf.training.exact_resume import ExactResume
-from seqclf.training.losses import build_loss, class_weights_of
+from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
+from seqclf.training.exact_resume import ExactResume, rows_of
+from seqclf.training.losses import build_loss
 from seqclf.training.optimizer import build_optimizer, elapsed_share
-from seqclf.training.step_log import MAX_LOGGED_CLASSES, StepLog, log_epoch
+from seqclf.training.step_log import MAX_LOGGED_CLASSES, StepLog, finish_epoch
 from seqclf.training.task_settings import resolve_task
 from seqclf.training.weight_average import TRAINED, AveragedWeights, WeightAverage
 
@@ -48,6 +46,10 @@ def step_seed(seed: int, rank: int, epoch: int, batch: int) -> int:
     1000
     """
     return ((seed + 1) * 0x9E3779B1 + rank * 0x85EBCA77 + (epoch << 24) + batch) % 2**63
+
+
+def _mark_as_fitted(task: SequenceTask, keys: Any) -> None:
+    task.is_fitted = True
 
 
 class SequenceTask(pl.LightningModule):
@@ -84,7 +86,8 @@ class SequenceTask(pl.LightningModule):
         self.scheduled_steps: float | None = None  # steps of the learning rate schedule; None: all steps of the trainer
         self.step_loss, self.batch_shape = torch.tensor(0.0), (0, 0)  # of the last batch: mean loss, rows and tokens
         self.epoch_scores: dict[str, EpochScores] = {}  # dict split → latest scores
-        self.is_fitted = False  # True: the network has read the training rows (see `SequenceNetwork.fit_to`)
+        self.is_fitted = False  # True: the network has read the training rows (see `SequenceNetwork.fit_to`), or
+        self.register_load_state_dict_post_hook(_mark_as_fitted)  # has the weights of one that has
         self.average: WeightAverage | None = None  # of a fit with `optimizer.average` (see `AveragedWeights`)
         self.monitor = SmoothedMonitor(monitor)
         self.model = build_classifier(settings["model"], dataset["fields"], len(self.classes))
@@ -104,22 +107,14 @@ class SequenceTask(pl.LightningModule):
         if self.average is not None:  # not by the callback, as a checkpoint of weights alone must hold the means too
             checkpoint[TRAINED] = self.average.separate(checkpoint["state_dict"], "model.")
 
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.is_fitted = True
-
     def fit_to(self, train: Split) -> None:
         """Let the network read the training rows once (see `SequenceNetwork.fit_to`), unless it has.
 
         A Trainer with a `SequenceDataModule` calls this method. Call it before the first step of a loop of your own.
         """
         if not self.is_fitted:
-            self.model.fit_to(self.rows_of(train))
+            self.model.fit_to(rows_of(self, train))
             self.is_fitted = True
-
-    def rows_of(self, train: Split) -> SplitRows:
-        """Return the rows of a split as a network reads them."""
-        digest, weights = self.hparams["dataset"].get("digest", ""), class_weights_of(self.loss, len(self.classes))
-        return SplitRows(train, digest, weights, self.device)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
@@ -163,27 +158,20 @@ class SequenceTask(pl.LightningModule):
         return Prediction(torch.from_numpy(batch.ids), logits, logits.softmax(dim=-1))
 
     def on_train_epoch_end(self) -> None:
-        self._finish_epoch("train", self.train_metrics)
+        finish_epoch(self, "train", self.train_metrics)
 
     def on_validation_epoch_end(self) -> None:
         if self.trainer.sanity_checking:
             self.evaluation_metrics.reset()
             return
-        self._finish_epoch("validation", self.evaluation_metrics)
+        finish_epoch(self, "validation", self.evaluation_metrics)
         if self.monitor.metric is not None:
             window = window_length(self.trainer.max_epochs, self.trainer.check_val_every_n_epoch)
             value = self.monitor.add(self.epoch_scores["validation"].scores, self.global_step, window)
             self.log(MONITORED, value, logger=False)
 
     def on_test_epoch_end(self) -> None:
-        self._finish_epoch("test", self.evaluation_metrics)
-
-    def _finish_epoch(self, split: str, metrics: EpochMetrics) -> None:
-        result = self.epoch_scores[split] = epoch_scores(metrics)
-        if not math.isfinite(result.scores["loss"]):
-            remedy = f"lower optimizer.lr (now {self.optimizer['lr']}) or trainer.gradient_clip_val"
-            raise InputError(None, f"the {split} loss of epoch {self.current_epoch + 1} is not finite", remedy)
-        log_epoch(self, split, result)
+        finish_epoch(self, "test", self.evaluation_metrics)
 
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
