@@ -22,15 +22,12 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.runs.finished_steps import FinishedSteps, file_hash, fit_inputs
 from seqclf.runs.hooks import Hooks
 from seqclf.runs.processes.process_settings import training_threads, using_threads
 from seqclf.runs.processes.ranks import explained_loss, launching_ranks
-from seqclf.runs.score import tokens_curve
 from seqclf.runs.threshold_rows import fit_to_validation
 from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
-from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import RESULTS, is_resumed, remove_outputs, run_outputs
@@ -182,8 +179,8 @@ def run_trainer(
 class Fitted:
     """A trained task, with what validation rows set after the training.
 
-    `checkpoint`: its file. `history`: rows of metrics.csv. `weighs_heads`: True if validation set the weights of heads.
-    `halting`: curve of tokens read, None for a network that never halts. `seconds`: time of the training.
+    `checkpoint`: its file. `history`: rows of metrics.csv. `weighs_heads`: True if validation set buffers of the
+    network, such as the weights of heads. `seconds`: time of the training.
     """
 
     training: Training
@@ -191,7 +188,6 @@ class Fitted:
     checkpoint: Path
     history: Sequence[JsonObject]
     weighs_heads: bool
-    halting: TokensCurve | None
     seconds: float
 
 
@@ -207,10 +203,7 @@ def finished_fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     if checkpoint is None:
         return None
     task = training.load(checkpoint)
-    halting = None if found["halting"] is None else TokensCurve.from_manifest(found["halting"])
-    if halting is not None:
-        task.model.threshold = halting.threshold_of(None)
-    return Fitted(training, task, checkpoint, found["history"], found["weighs_heads"], halting, found["seconds"])
+    return Fitted(training, task, checkpoint, found["history"], found["weighs_heads"], found["seconds"])
 
 
 def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
@@ -225,32 +218,16 @@ def fit(training: Training, steps: FinishedSteps) -> Fitted | None:
     checkpoint = training.checkpoint()
     task = training.load(checkpoint)
     weighs = fit_to_validation(task, training.dataset.splits["validation"], checkpoint)
-    halting = set_halting(task, training.batches, training.dataset)
-    fitted = Fitted(training, task, checkpoint, training.hooks.record.history, weighs, halting, seconds)
+    fitted = Fitted(training, task, checkpoint, training.hooks.record.history, weighs, seconds)
     result = {
         "hash": file_hash(checkpoint),
         "history": fitted.history,
         "weighs_heads": weighs,
-        "halting": None if halting is None else halting.to_dict(),
         "seconds": seconds,
     }
     if training.has_reached_limit:  # what a callback stopped goes on in a resumed run
         steps.record("fit", training.inputs, result)
     return fitted
-
-
-def set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
-    """Set the halting threshold of a network by its validation curve. Returns None for a network that never halts."""
-    if not task.model.halts:
-        return None
-    curves = {}
-    for split in dataset.splits:
-        if split != "train":
-            with progress.stage(f"tokens read on {split}", total=len(dataset.splits[split].labels), unit="rows"):
-                curves[split] = tokens_curve(task, batches.evaluation_loader(split))
-    curve = TokensCurve.of_splits(curves)
-    task.model.threshold = curve.threshold_of(None)
-    return curve
 
 
 @contextmanager

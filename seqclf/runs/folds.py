@@ -136,7 +136,7 @@ def _facts(folds: Sequence[Facts], config: TrainConfig, rows: int) -> Facts:
     chosen = tuple(dict.fromkeys(choice for facts in folds for choice in facts.chosen))
     has_threshold = any(getattr(config.decision, rule) is not None for rule in RULES)
     warnings = (*lines, note + bundle + scale, *([ESTIMATE] if has_threshold else []))
-    return replace(first, training=training, chosen=chosen, warnings=warnings, halting=None)
+    return replace(first, training=training, chosen=chosen, warnings=warnings)
 
 
 def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:

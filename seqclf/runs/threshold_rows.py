@@ -63,7 +63,7 @@ def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -
     text = task.model.fit_to_validation(rows) if len(rows) else None
     if text is None:
         return False
-    console.print(f"heads: {text}", soft_wrap=True)
+    console.print(f"{'heads' if task.model.cross_fits() else 'network'}: {text}", soft_wrap=True)
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)
     state["state_dict"] = {name: tensor.cpu() for name, tensor in task.state_dict().items()}
     content = io.BytesIO()

@@ -190,8 +190,8 @@ def _facts(fitted: Fitted) -> Facts:
     config = training.config
     chosen = {
         "epoch": config.monitor is not None and len(history) > 1,
-        "halting threshold": fitted.halting is not None,
-        "weights of the heads": fitted.weighs_heads,
+        "weights of the heads": fitted.weighs_heads and fitted.task.model.cross_fits(),
+        "buffers of the network": fitted.weighs_heads and not fitted.task.model.cross_fits(),
     }
     return Facts(
         monitor=config.monitor,
@@ -207,7 +207,6 @@ def _facts(fitted: Fitted) -> Facts:
         data=training.dataset.report,
         leaks=training.dataset.leaks,
         trained_steps=trained_steps,
-        halting=fitted.halting,
         history=tuple(history),
     )
 
