@@ -14,7 +14,6 @@ from seqclf.evaluation.over_time import Period
 from seqclf.training.options import CheckpointFile
 
 Device = Literal["auto", "cpu", "cuda"]
-Budget = Annotated[float, Field(gt=0, le=1)]
 
 
 class ExportConfig(CommandOptions):
@@ -44,7 +43,6 @@ class PredictConfig(CommandOptions):
     explain: bool | Literal["tokens"]
     device: Device
     threshold: ThresholdOption
-    budget: Budget | None
     max_refused: Share | None
     max_far: Share | None
     max_moved: Share | None
@@ -69,7 +67,6 @@ class EvaluateConfig(CommandOptions):
     time: Text | None
     device: Device
     threshold: ThresholdOption
-    budget: Budget | None
     threads: Count | None
 
 

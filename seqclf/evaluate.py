@@ -30,7 +30,6 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.data.storage.dataset import check_positive
     from seqclf.data.storage.store import SplitCounts
     from seqclf.documents.blocks import Section
-    from seqclf.documents.formatting import percent
     from seqclf.documents.terminal import console, show_section
     from seqclf.evaluation.decisions.decision import override_threshold
     from seqclf.evaluation.judge import Facts, judge
@@ -45,7 +44,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     for path in (output, report, Path(config.scores) if config.scores else None):
         if path is not None:
             check_output_path(path)
-    classifier = Classifier(config.bundle, device=config.device, threads=config.threads, budget=config.budget)
+    classifier = Classifier(config.bundle, device=config.device, threads=config.threads)
     for line in classifier.warnings:
         console.print(line, style="yellow", soft_wrap=True)
     options = _data_options(classifier, config)
@@ -57,7 +56,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     # bundle's label.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
     time = _time_column(classifier, config)
-    outputs, mistakes, refused, unknown, share_read, moved, times = predict_labelled(
+    outputs, mistakes, refused, unknown, moved, times = predict_labelled(
         classifier, source, options.label, label_table, group=options.group, time=time, explain=report is not None
     )
     if refused:
@@ -95,9 +94,6 @@ def main(config: EvaluateConfig) -> JsonObject:
     summary: JsonObject = {**metrics.to_dict(), **counted, "provider": classifier.provider}
     if classifier.no_cuda is not None:
         summary["no_cuda"] = classifier.no_cuda
-    if share_read is not None:
-        console.print(f"read {percent(share_read)} of the tokens")
-        summary["share_read"] = share_read
     if moved:
         summary["moved"] = [each.to_dict() for each in moved]
     if periods:

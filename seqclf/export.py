@@ -58,13 +58,6 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     written = written if written.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_choices(run, checkpoint)):
         console.print(warning, style="yellow", soft_wrap=True)
-    if "halting" not in written and task.model.halts:
-        console.print(
-            f"the bundle reads every sequence to its end: {run / 'metrics.json'}, which has the curve of tokens read, "
-            "is missing or of another checkpoint; export the checkpoint that was scored, inside of its run folder",
-            style="yellow",
-            soft_wrap=True,
-        )
     parity = write_bundle(task, Path(config.bundle), written)
     rule = written.get("decision", {}).get("rule", "argmax")
     return ExportResult(bundle=config.bundle, decision=rule, parity=parity.max_error, cells=len(parity.cells))

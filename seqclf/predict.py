@@ -33,14 +33,14 @@ MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of 
 class PredictedSequence(JsonResult):
     """The JSON line of `predict sequence=…`.
 
-    `tokens_read`: number of tokens that the model read, only for a model that may stop early. `unknown`, `far`: see
+    `outputs`: outputs of the network beside the logits, by name, if it has any. `unknown`, `far`: see
     `SequencePrediction`. `provider`, `no_cuda`: see `ModelSession`. The keys from `tokens` on exist only with
     `explain`, and `parents` only for trees (see `Explanation`).
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
         {
-            "tokens_read",
+            "outputs",
             "unknown",
             "far",
             "no_cuda",
@@ -55,15 +55,15 @@ class PredictedSequence(JsonResult):
     prediction: Label
     probability: float
     probabilities: dict[Label, float]
-    tokens_read: int | None = None
+    outputs: dict[str, Any] | None = None
     unknown: float | None = None
     far: float | None = None
     provider: str
     no_cuda: str | None = None
     tokens: list[str] | None = None
     parents: list[int] | None = None
-    contributions: list[float | None] | None = None
-    contributions_by_field: dict[str, list[float | None]] | None = None
+    contributions: list[float] | None = None
+    contributions_by_field: dict[str, list[float]] | None = None
     contributions_of_static: dict[str, float] | None = None
 
 
@@ -75,14 +75,13 @@ class PredictedFile(JsonResult):
     a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
     `rows_per_s`: rows per second of this process, without the rows that a killed process left (see `Journal`).
-    `tokens_read`: number of tokens that the model read, only for a model that may stop early. `share_read`:
-    `tokens_read` as a fraction of all tokens. `moved`: fields that moved since training, None if there are none.
+    `moved`: fields that moved since training, None if there are none.
     `provider`, `no_cuda`: see `ModelSession`. `actors`: number of Ray actors, only for `engine=ray`. With `explain`,
     `tokens` is the number of explained tokens, and there are no fractions of tokens.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"unknown_share", "far_share", "tokens_read", "share_read", "moved", "no_cuda", "actors", "tokens"}
+        {"unknown_share", "far_share", "moved", "no_cuda", "actors", "tokens"}
     )
 
     output: str
@@ -92,8 +91,6 @@ class PredictedFile(JsonResult):
     rows_per_s: float
     unknown_share: float | None = None
     far_share: float | None = None
-    tokens_read: int | None = None
-    share_read: float | None = None
     moved: list[Moved] | None = None
     provider: str
     no_cuda: str | None = None
@@ -138,7 +135,6 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
         device="cpu" if on_ray else config.device,
         threads=1 if on_ray else config.threads,
         threshold=config.threshold,
-        budget=config.budget,
     )
     for line in classifier.warnings:
         show_note(line)
@@ -170,7 +166,8 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
         keys = ("prediction", "tokens", "contributions", "contributions_by_field", "contributions_of_static")
         show_token_bars(*(result[key] for key in keys))
     given = {key: value for key, value in result.items() if key != "error"}
-    return PredictedSequence(**given, provider=classifier.provider, no_cuda=classifier.no_cuda)
+    outputs = {name: given.pop(name) for name in classifier.extra} or None
+    return PredictedSequence(**given, outputs=outputs, provider=classifier.provider, no_cuda=classifier.no_cuda)
 
 
 def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> PredictedFile:
@@ -219,9 +216,6 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
     if by_field is None:
         unknown, far = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
         shares = {"unknown_share": unknown, "far_share": far}
-        if classifier.may_halt:
-            share = round(counts.tokens_read / max(1, counts.tokens), 4)
-            shares |= {"tokens_read": counts.tokens_read, "share_read": share}
         if max(unknown, far) > MAX_STRANGE_SHARE:
             show_note(
                 f"warning: {unknown:.0%} of the tokens hold a value that training did not have, {far:.0%} a number far "
@@ -249,7 +243,7 @@ def _ray_engine(classifier: Classifier, config: PredictConfig, by_field: bool | 
     from seqclf.bundle.ray_engine import ray_engine
 
     settings: dict[str, Any] = {"threads": config.threads or 1, "device": "cuda" if config.device == "cuda" else "cpu"}
-    settings |= {"threshold": config.threshold, "budget": config.budget}
+    settings |= {"threshold": config.threshold}
     with ray_engine(classifier, settings, by_field, **config.ray.model_dump()) as actors:
         yield actors
 

@@ -33,15 +33,6 @@ def test_tokens_needed_are_those_up_to_where_positive_rows_differ():
     assert early_exit.tokens_needed(negative, [(7, 7)], 0) == 4 / 14, "a token of each row is read"
 
 
-def test_the_table_of_a_run_has_its_knee_and_its_ends(tmp_path):
-    points = [{"threshold": t, "tokens": s, "recall": s} for t, s in [(0.1, 0.1), (0.2, 0.12), (0.5, 0.5), (None, 1.0)]]
-    halting = {"threshold": 0.2, "splits": {"validation": points, "test": points}}
-    (tmp_path / "metrics.json").write_text(json.dumps({"halting": halting}))
-    lines = early_exit.table(tmp_path)
-    assert lines[2:4] == ["| 0.100 | 0.100 | 0.100 | 0.100 |", "| **0.120** | **0.120** | **0.120** | **0.120** |"]
-    assert len(lines) == 6 and lines[-1].startswith("| 1.000 |")
-
-
 @pytest.mark.soak
 def test_all_ways_are_timed():
     command = [sys.executable, SCRIPT, "--rows", "80", "--epochs", "1", "--rounds", "1"]

@@ -57,7 +57,7 @@ def run_identity(classifier: BundleModel, source: Source, by_field: bool | None,
     state = source_state(source)
     files = [(file.path, file.size, file.modified_ns, file.inode_changed_ns) for file in state.files]
     versions = __version__, onnxruntime.__version__
-    decision = classifier.decision.to_dict(), classifier.budget
+    decision = classifier.decision.to_dict()
     return {
         "input": _digest((source.path, files)),
         "bundle": _digest(classifier.manifest["digest"]),

@@ -71,13 +71,11 @@ SHAPE = {
     "metrics": Each(dict),
     "versions": Each(str),
 }
-POINT = {"threshold": (NOT_NEGATIVE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": NOT_NEGATIVE}
-# Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `halting`: the model may stop early.
-# `recipe`: settings of the training (see `TrainConfig.recipe`).
+# Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `recipe`: settings of the training (see
+# `TrainConfig.recipe`).
 OPTIONAL = {
-    "step": {"states": [STATE]},
+    "step": {"states": [STATE], "outputs": [str]},
     "recipe": {"data": dict, "trainer": dict, "seed": int},
-    "halting": {"threshold": (NOT_NEGATIVE, None), "splits": Each([POINT])},
 }
 
 
@@ -188,10 +186,6 @@ def check_content(manifest: Mapping[str, Any]) -> None:
     """Raise InputError if the manifest lacks a key that prediction needs, or if two keys contradict each other."""
     require(manifest, SHAPE | {key: shape for key, shape in OPTIONAL.items() if key in manifest})
     check_decision(manifest)
-    halting = manifest.get("halting", {"threshold": None, "splits": {}})
-    for split, points in halting["splits"].items():
-        if halting["threshold"] not in [point["threshold"] for point in points]:
-            raise InputError(f"halting.splits.{split}", "must hold the point of halting.threshold")
     typed_labels(manifest["classes"], stored_schema(manifest["schema"]).label_type)
 
 
@@ -231,7 +225,7 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
 
 
 def _names_read(manifest: Mapping[str, Any]) -> list[str]:
-    models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
+    models = [MODEL, *([STEP] if "step" in manifest else [])]
     return [*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,13 @@ from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, p
 from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.rows.row_memory import RowMemory
 from seqclf.bundle.rows.sequence_reader import (
-    CHUNK,
     BatchLimits,
-    BatchReader,
-    UntilHalted,
     WholeSequences,
     read_sequences,
 )
 from seqclf.bundle.rows.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
-from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
+from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
@@ -41,7 +37,6 @@ from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision, override_threshold
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384
@@ -64,12 +59,11 @@ class BundleModel:
         device: str = "auto",
         threads: int | None = None,
         threshold: str | float | None = None,
-        budget: float | None = None,
     ):
         self.folder = folder = Path(folder)
-        options = {"device": device, "threads": threads, "threshold": threshold, "budget": budget}
+        options = {"device": device, "threads": threads, "threshold": threshold}
         self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
-        self.device, self.threads, self.budget = device, thread_count(threads), budget
+        self.device, self.threads = device, thread_count(threads)
         # `read_bundle` compares the hash of every file before any file is parsed.
         self.manifest, self._files = read_bundle(folder)
         self.classes: list[str] = self.manifest["classes"]
@@ -86,62 +80,40 @@ class BundleModel:
         self.memory = TrainingMemory(self.encoders, self.classes, self.manifest["positive"])
         with error_context(f"bundle={folder}: memory", "export the bundle anew"):
             self.memory.restore(self.manifest.get("memory", {}))
-        self.reader = self._open_reader(budget)
-        may_outgrow = STEP not in self._files and not runs_on_gpu(self.reader.session)
+        self.reader = self._open_reader()
+        may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
         self.row_memory = RowMemory(self._files[MODEL], folder, self.specs) if may_outgrow else None
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
         self.provider: str = self.reader.session.provider
         self.no_cuda: str | None = self.reader.session.no_cuda
-        on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
-        self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
+        self.warnings = [] if self.no_cuda is None else [f"device={device}: takes {self.provider}: {self.no_cuda}"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the path and the digest of the bundle, which is opened again: a session cannot be pickled."""
         return _reopened, (*self._opened, self.manifest["digest"])
 
-    def _open_reader(self, budget: float | None) -> BatchReader:
-        halting = self.manifest.get("halting")
-        if halting is not None:
-            return UntilHalted(self.open_step(TokensCurve.from_manifest(halting).threshold_of(budget)), CHUNK)
-        if budget is not None:
-            raise InputError(
-                f"budget={budget}",
-                "the model of this bundle always reads whole sequences",
-                "remove budget, or train with model=adaptive",
-            )
+    def _open_reader(self) -> WholeSequences:
         session = open_session(self.folder / MODEL, self.device, content=self._files[MODEL])
-        step = partial(open_step, self.folder, self.manifest, self.specs, device=self.device)  # no cycle with `self`
-        open_chunks = partial(step, content=self._files[STEP]) if STEP in self._files else None
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
             check_model(session, self.specs, len(self.classes))
             extra = empty_outputs(session, self.manifest["outputs"][1:])
-        return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks, extra)
+        open_chunks = None
+        if STEP in self._files and set(extra) <= set(self.manifest["step"]["outputs"]):
+            step = partial(open_step, self.folder, self.manifest, self.specs)  # no cycle with `self`
+            open_chunks = partial(step, device=self.device, content=self._files[STEP])
+        halts = self.may_halt and open_chunks is not None
+        return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks, extra, halts=halts)
 
-    def _drop_guarantees(self, budget: float | None) -> str | None:
-        """Return a warning if `budget` changes the threshold of an early stop, and so loses the guarantees."""
-        if budget is None or not self.decision.targets:
-            return None
-        curve = TokensCurve.from_manifest(self.manifest["halting"])
-        if curve.threshold_of(budget) == curve.threshold_of(None):
-            return None
-        self.decision = replace(self.decision, targets=())
-        return (
-            f"budget={budget}: the guarantees and the threshold of the bundle were set for the tokens that it reads by "
-            "default; they hold without budget only"
-        )
-
-    def open_step(self, threshold: float | None) -> StepModel:
-        """Open the model that reads chunks of tokens. `threshold`: see `StepModel`."""
+    def open_step(self) -> StepModel:
+        """Open the model that reads chunks of tokens."""
         if "step" not in self.manifest:
             raise InputError(
                 f"bundle={self.folder}",
                 "its model reads whole sequences only",
                 "recurrent ones do not, if trained with model.bidirectional=false and model.members=1",
             )
-        return open_step(
-            self.folder, self.manifest, self.specs, device=self.device, threshold=threshold, content=self._files[STEP]
-        )
+        return open_step(self.folder, self.manifest, self.specs, device=self.device, content=self._files[STEP])
 
     def sequence_predictions(
         self, predictions: Predictions, value_errors: Sequence[str | None]
@@ -361,7 +333,7 @@ class BundleModel:
     @property
     def may_halt(self) -> bool:
         """True if the model may stop reading before the end of a sequence."""
-        return isinstance(self.reader, UntilHalted)
+        return HALTED in self.manifest.get("step", {"outputs": ()})["outputs"]
 
 
 def _reopened(kind: type[BundleModel], folder: Path, options: dict[str, Any], digest: str) -> BundleModel:

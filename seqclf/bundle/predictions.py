@@ -79,16 +79,14 @@ def predictions_table(predictions: Predictions, classes: list[str], labels: pa.A
 class Counts(NamedTuple):
     """Numbers of rows and tokens in a block of rows.
 
-    `refused`: rows with an error and no prediction. `tokens`: of the predicted rows, after truncation. `tokens_read`:
-    that a model which may halt read, else 0. `encoded`: including tokens of rows that are rejected after the encoding.
-    `unknown`: encoded tokens with a value that was not in the training data. `far`: encoded tokens with a far number
-    (see `StrangeValues`).
+    `refused`: rows with an error and no prediction. `tokens`: of the predicted rows, after truncation. `encoded`:
+    including tokens of rows that are rejected after the encoding. `unknown`: encoded tokens with a value
+    that was not in the training data. `far`: encoded tokens with a far number (see `StrangeValues`).
     """
 
     rows: int = 0
     refused: int = 0
     tokens: int = 0
-    tokens_read: int = 0
     encoded: int = 0
     unknown: int = 0
     far: int = 0
@@ -97,7 +95,7 @@ class Counts(NamedTuple):
         """Return the sums of these counts and `other`.
 
         >>> Counts(3, 1).plus(Counts(2, tokens=9))
-        Counts(rows=5, refused=1, tokens=9, tokens_read=0, encoded=0, unknown=0, far=0)
+        Counts(rows=5, refused=1, tokens=9, encoded=0, unknown=0, far=0)
         """
         return Counts(*map(add, self, other))
 
@@ -144,7 +142,6 @@ class Predictions(NamedTuple):
             rows=len(self.errors),
             refused=len(self.errors) - self.errors.count(None),
             tokens=int(self.kept.sum()),
-            tokens_read=int(self.extra.get("tokens_read", np.zeros(1, np.int64)).sum()),
             encoded=self.encoded,
             unknown=self.unknown,
             far=self.far,

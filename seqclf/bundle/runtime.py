@@ -14,7 +14,6 @@ from seqclf.bundle.explanations.explanation import Explanation
 from seqclf.bundle.limits import Limits
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.rows.sequence_reader import UntilHalted
 from seqclf.bundle.soundness import Soundness, Subject
 from seqclf.bundle.soundness_checks import examine
 from seqclf.bundle.streaming import Stream
@@ -43,12 +42,9 @@ class Classifier(BundleModel):
     `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`).
     `threads`: number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the
     positive label is predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see
-    `override_threshold`). `budget`: maximum average fraction of tokens to read, measured on the validation split,
-    for a model that may stop early. With `budget=1`, the model reads all tokens. With `budget=None`, the model
-    reads the fraction that the bundle recommends. The guarantees of the bundle hold only for the recommended
-    fraction. `warnings`: list of warnings. One warning says that guarantees are lost, and another warning says why
-    `device="auto"` does not use an existing GPU. A pickled classifier is the path and the digest of its bundle, which
-    is opened again with the same arguments. Raises InputError if the bundle is damaged or has an unsupported format.
+    `override_threshold`). `warnings`: lines, such as why `device="auto"` does not use an existing GPU. A pickled
+    classifier is the path and the digest of its bundle, which is opened again with the same arguments. Raises
+    InputError if the bundle is damaged or has an unsupported format.
     """
 
     def __repr__(self) -> str:
@@ -131,7 +127,7 @@ class Classifier(BundleModel):
     def stream(self) -> Stream:
         """Return a `Stream`, which updates the prediction of a sequence whenever new tokens of it arrive."""
         self.require_unchanged_fields()
-        return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
+        return Stream(self, self.open_step())
 
     def check(self) -> Soundness:
         """Check the bundle in the folder of this classifier on this machine, as `seqclf doctor` does."""

@@ -30,8 +30,7 @@ class LabelledPredictions(NamedTuple):
 
     `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows (of the lowest
     probability of the true label) if they are explained. `refused`: error text of each rejected row. `unknown`: number
-    of rejected rows with a label that is not a class. `share_read`: fraction of all tokens that the model read, None
-    for a model that always reads whole sequences. `moved`: fields that moved since training. `times`: (N,) seconds
+    of rejected rows with a label that is not a class. `moved`: fields that moved since training. `times`: (N,) seconds
     since 1970, NaN for a row without a time, None without a column of times.
     """
 
@@ -39,7 +38,6 @@ class LabelledPredictions(NamedTuple):
     mistakes: dict[int, DescribedRow]
     refused: list[str]
     unknown: int
-    share_read: float | None
     moved: list[Moved]
     times: np.ndarray | None
 
@@ -129,9 +127,8 @@ def predict_labelled(
     described = dict[int, DescribedRow]()
     for _, position, columns in mistakes if explain else []:
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)
-    share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
     at = np.concatenate(times) if time is not None else None
-    return LabelledPredictions(outputs, described, refused, unknown_labels, share_read, sample.moved(), at)
+    return LabelledPredictions(outputs, described, refused, unknown_labels, sample.moved(), at)
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:

@@ -11,16 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle import parity
-from seqclf.bundle.manifest import MODEL, check_decision
+from seqclf.bundle.manifest import check_decision
 from seqclf.bundle.model import NOT_FINITE
 from seqclf.bundle.rows.sequence_reader import BatchLimits
-from seqclf.bundle.session import open_session
 from seqclf.bundle.soundness import Check, Soundness, Subject
 from seqclf.bundle.training_memory import LENGTH, id_texts
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.ragged import Ragged, is_list, list_offsets, take
 from seqclf.errors import first_line
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import DISTRIBUTION, RUNTIME, package_versions
@@ -94,11 +92,8 @@ def encoders(subject: Subject) -> Finding:
 
 def same_logits(subject: Subject) -> Finding:
     """Repeat the parity check of the export, with chunks where the bundle has a model that reads them."""
-    halting, opened = subject.manifest.get("halting"), subject.model
-    threshold = None if halting is None else TokensCurve.from_manifest(halting).threshold_of(None)
-    step = opened.open_step(threshold) if "step" in subject.manifest else None
-    session = open_session(subject.folder / MODEL, subject.device) if opened.may_halt else opened.reader.session
-    found = parity.check(session, subject.folder / "parity.npz", step)
+    step = subject.model.open_step() if "step" in subject.manifest else None
+    found = parity.check(subject.model.reader.session, subject.folder / "parity.npz", step)
     return (
         found.passed,
         found.max_error,

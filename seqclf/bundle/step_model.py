@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.bundle.session import check_model, open_session
+from seqclf.bundle.session import check_model, empty_outputs, open_session
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
 from seqclf.system.state_validation import SIZE, Where, error_context
 
 STEP = "step.onnx"
 STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # prefixes of the states' input and output names in the ONNX graph
-THRESHOLD = "threshold"  # input name of the halting threshold, in models that may stop early
+HALTED = "halted"  # output name of a model that may stop early
 # Entry of a state in the manifest. The shape has no batch axis. `initial` is the value before the first token.
 FLOAT32 = Where(float, lambda value: abs(value) <= float(np.finfo(np.float32).max), "a number of float32")
 STATE = {"name": str, "shape": [SIZE], "initial": FLOAT32}
@@ -25,13 +25,13 @@ STATE = {"name": str, "shape": [SIZE], "initial": FLOAT32}
 class Chunk(NamedTuple):
     """Result of `step.onnx` for one chunk of tokens from each of B rows.
 
-    `logits`: (B, C) after the last token that was read. `read`: (B,) tokens that were read of each chunk. `halted`:
-    (B,) True if the model has stopped early and the logits are final. `states`: list of model states (B, …) after the
-    chunk.
+    `logits`: (B, C) after the last token that was read. `extra`: dict name of another output → (B,) or (B, D).
+    `halted`: (B,) True if the model has stopped early and the outputs are final. `states`: list of model states (B, …)
+    after the chunk.
     """
 
     logits: np.ndarray
-    read: np.ndarray
+    extra: dict[str, np.ndarray]
     halted: np.ndarray
     states: list[np.ndarray]
 
@@ -39,9 +39,9 @@ class Chunk(NamedTuple):
 class StepModel:
     """A session of `step.onnx`. The model's states are both inputs and outputs.
 
-    `specs`: encoded form of each field. `states`: entry of each state in the manifest (see `STATE`). `threshold`:
-    halting score at which the model stops early, infinite to read all tokens, None if it cannot stop. Raises InputError
-    if the ONNX graph does not have the expected inputs and outputs.
+    `specs`: encoded form of each field. `states`: entry of each state in the manifest (see `STATE`). `outputs`:
+    names of the outputs beside the logits, `HALTED` among them if the model may stop early. Raises InputError if the
+    ONNX graph does not have the expected inputs and outputs.
     """
 
     def __init__(
@@ -50,17 +50,16 @@ class StepModel:
         states: Sequence[Mapping[str, Any]],
         specs: Sequence[FieldSpec],
         classes: int,
-        threshold: float | None = None,
+        outputs: Sequence[str] = (),
     ):
         self.session = session
         self.states = states
         self.fields = [spec["name"] for spec in specs]
         self.static = {spec["name"] for spec in static_specs(specs)}
-        self.more = {} if threshold is None else {THRESHOLD: np.array(threshold, np.float32)}
         numbers = {STATE_INPUT + state["name"]: [None, *state["shape"]] for state in states}
-        check_model(session, specs, classes, {**numbers, **dict.fromkeys(self.more, ())})
-        self.outputs = ["logits", *(["read", "halted"] if self.more else [])]
-        self.outputs += [STATE_OUTPUT + state["name"] for state in states]
+        check_model(session, specs, classes, numbers)
+        self.extra = empty_outputs(session, outputs)
+        self.outputs = ["logits", *outputs, *(STATE_OUTPUT + state["name"] for state in states)]
         if missing := set(self.outputs) - {entry.name for entry in session.get_outputs()}:
             raise InputError(None, f"does not return {', '.join(sorted(missing))}")
 
@@ -72,9 +71,10 @@ class StepModel:
         """Run the model on one chunk of each row, padded (see `pad`). `lengths`: (B,) number of tokens, at least 1."""
         inputs = {name: fields[name] for name in self.fields}
         named = {STATE_INPUT + state["name"]: values for state, values in zip(self.states, states, strict=True)}
-        logits, *others = self.session.run(self.outputs, {**inputs, "lengths": lengths, **self.more, **named})
-        read, halted = others[:2] if self.more else (lengths, np.zeros(len(lengths), bool))
-        return Chunk(logits, read, halted, others[2:] if self.more else others)
+        logits, *others = self.session.run(self.outputs, {**inputs, "lengths": lengths, **named})
+        extra = dict(zip(self.extra, others, strict=False))
+        halted = extra.pop(HALTED, np.zeros(len(lengths), bool))
+        return Chunk(logits, extra, halted, others[len(self.extra) :])
 
 
 def open_step(
@@ -83,13 +83,13 @@ def open_step(
     specs: Sequence[FieldSpec],
     *,
     device: str = "auto",
-    threshold: float | None = None,
     content: bytes | None = None,
 ) -> StepModel:
     """Open `step.onnx` of a bundle. See `StepModel` and `open_session` for the arguments."""
     session = open_session(folder / STEP, device, content=content)
     with error_context(f"bundle={folder}: {STEP}", "export the bundle anew"):
-        return StepModel(session, manifest["step"]["states"], specs, len(manifest["classes"]), threshold)
+        step, classes = manifest["step"], len(manifest["classes"])
+        return StepModel(session, step["states"], specs, classes, step["outputs"])
 
 
 class Read(NamedTuple):
@@ -105,8 +105,7 @@ def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.
     A halted sequence leaves the batch, so that its remaining tokens are not computed.
     """
     rows, states, start = np.arange(len(lengths)), model.start(len(lengths)), 0
-    tokens = np.empty(len(lengths), np.int64)
-    logits: np.ndarray | None = None
+    found: dict[str, np.ndarray] = {}
     while len(rows):
         part = {
             name: values[rows] if name in model.static else values[rows, start : start + chunk]
@@ -114,12 +113,9 @@ def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.
         }
         result = model.run(part, np.minimum(lengths[rows] - start, chunk), states)
         done = result.halted | (lengths[rows] <= start + chunk)
-        if logits is None:
-            logits = np.empty((len(lengths), result.logits.shape[1]), np.float32)
-        logits[rows[done]] = result.logits[done]
-        tokens[rows[done]] = start + result.read[done]
+        for name, values in {"logits": result.logits, **result.extra}.items():
+            found.setdefault(name, np.empty((len(lengths), *values.shape[1:]), values.dtype))[rows[done]] = values[done]
         left = ~done
         rows, states = rows[left], [values[left] for values in result.states]
         start += chunk
-    assert logits is not None, "a batch has rows"
-    return Read(logits, {"tokens_read": tokens} if model.more else {})
+    return Read(found.pop("logits"), found)

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 class StreamPrediction(SequencePrediction):
     """Prediction for one sequence, from the tokens that have arrived so far.
 
-    `halted`: True if the model has stopped early, so that the prediction is final and later tokens are ignored.
+    `tokens`: number of tokens that have arrived. `halted`: True if the model has stopped early, so that the prediction
+    is final and later tokens are ignored.
     """
 
-    tokens_read: int
+    tokens: int
     halted: bool
 
 
@@ -37,7 +38,7 @@ class _Open(NamedTuple):
 
     states: list[np.ndarray]
     static: dict[str, Any]
-    tokens_read: int
+    tokens: int
     prediction: StreamPrediction
     last: Any  # sort key of the last token that was read (see `EventOrder.keys`), or None
 
@@ -138,13 +139,13 @@ class Stream:
         return max(keys) if keys else before
 
     def _refused(self, key: Hashable, error: str) -> StreamPrediction:
-        read = self.sequences[key].tokens_read if key in self.sequences else 0
+        count = self.sequences[key].tokens if key in self.sequences else 0
         return {
             "prediction": None,
             "probability": None,
             "probabilities": None,
             "error": error,
-            "tokens_read": read,
+            "tokens": count,
             "halted": False,
         }
 
@@ -165,9 +166,11 @@ class Stream:
         predictions = self.classifier.predictions_of(chunk.logits)
         results: dict[Hashable, StreamPrediction] = {}
         for row, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):
-            read = int(chunk.read[row]) + (self.sequences[key].tokens_read if key in self.sequences else 0)
-            results[key] = {**prediction, "tokens_read": read, "halted": bool(chunk.halted[row])}
+            count = int(lengths[row]) + (self.sequences[key].tokens if key in self.sequences else 0)
+            results[key] = {**prediction, "tokens": count, "halted": bool(chunk.halted[row])}
+            for name, values in chunk.extra.items():
+                results[key][name] = values[row].tolist()  # type: ignore[literal-required]
             # Copy the states, because a view would keep the states of the whole batch in memory.
             after = [] if chunk.halted[row] else [values[row : row + 1].copy() for values in chunk.states]
-            self.sequences[key] = _Open(after, static[key], read, results[key], last[key])
+            self.sequences[key] = _Open(after, static[key], count, results[key], last[key])
         return results

@@ -38,7 +38,6 @@ from seqclf.evaluation.results import (
 )
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, Scores, positions_in, taken
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.system import progress
@@ -61,7 +60,6 @@ class Facts:
     data: Mapping[str, SplitCounts] = field(default_factory=dict)
     leaks: LeakReport | None = None
     trained_steps: int | None = None
-    halting: TokensCurve | None = None
     history: Sequence[JsonObject] = ()
     warnings: Sequence[str] = ()
 
@@ -123,7 +121,6 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
         leaks=facts.leaks,
         holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),
         trained_steps=facts.trained_steps,
-        halting=facts.halting,
     )
     result = _with_known_rows(_with_baseline_alarms(result))
     if facts.training is not None:

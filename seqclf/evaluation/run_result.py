@@ -20,7 +20,6 @@ from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, to_json
 
 REASONS = {  # dict kind of alarm → reason against using the model
@@ -87,9 +86,8 @@ class RunResult:
     `splits`: dict split → metrics; the last one judges the model. `no_baseline`: reason why there is none. `next_step`:
     the most useful thing to do next. `data`: counts of the dataset by split. `leaks`: counts of rows that splits share.
     `holdout_rows`: validation rows that only set the threshold. `trained_steps`: optimizer steps of the evaluated
-    checkpoint. `halting`: accuracy against tokens read, for a network that may halt early. `forcing`: see
-    `forcing_rows`. `targets`: see `target_rows`. `ladder`: models on the same rows, the lowest rung first; empty for
-    one model.
+    checkpoint. `forcing`: see `forcing_rows`. `targets`: see `target_rows`. `ladder`: models on the same rows, the
+    lowest rung first; empty for one model.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -105,7 +103,6 @@ class RunResult:
     leaks: LeakReport | None = None
     holdout_rows: int = 0
     trained_steps: int | None = None
-    halting: TokensCurve | None = None
 
     @property
     def split(self) -> str:
@@ -181,7 +178,6 @@ class RunResult:
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
             "decision": self.decision,
-            "halting": self.halting,
             "calibration": self.calibration,
             "data": self.data or None,
             "holdout": {"rows": self.holdout_rows},
@@ -217,7 +213,6 @@ class RunResult:
                 leaks=part("leaks", LeakReport.from_dict),
                 holdout_rows=state.get("holdout", {"rows": 0})["rows"],
                 trained_steps=state.get("step"),
-                halting=part("halting", TokensCurve.from_manifest),
             )
         # The file may be edited or of another version, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

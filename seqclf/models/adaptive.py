@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from seqclf.batching.split_rows import SplitRows
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import FieldSpec
@@ -57,8 +57,11 @@ class HaltingHead(nn.Module):
         return self.outputs(outputs) + self.certainty * certainty[..., None]
 
 
-# Names of an input and two outputs of the exported `AdaptiveStep`, which no field of the data may have.
-OWN_NAMES = {"threshold", "read", "halted"}
+READ_ALL = -1.0  # threshold that no score reaches; an infinite one would be NaN in a running mean of weights
+# Thresholds that `fit_to_validation` tries. At 0, only one token is read.
+THRESHOLDS = torch.from_numpy(np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 120), [READ_ALL]]))
+TOLERATED_LOSS = 0.005  # the chosen threshold may lose this much macro recall
+TOLERATED_SHARE = 0.05  # it may lose this fraction of the decrease in log loss that reading all tokens brings
 
 
 class AdaptiveClassifier(SequenceClassifier):
@@ -66,8 +69,8 @@ class AdaptiveClassifier(SequenceClassifier):
 
     A second head, `HaltingHead`, computes a stop probability for each token. The halting score of a token is -log(p),
     where p is the probability that the sequence has not stopped by then. The halting token is the first one whose score
-    reaches `threshold`, and `forward` reads up to it. In training the threshold is infinite; afterwards it is chosen
-    from the halting scores of the validation split (see `TokensCurve`).
+    reaches `threshold`, and `forward` reads up to it. In training all tokens are read; then validation rows choose the
+    threshold (see `fit_to_validation`). The extra output `tokens_read` counts the tokens up to the halting token.
 
     Training minimizes the exact expectation of the loss over the position of the halting token (Russwurm et al. 2023,
     ELECTS; Banino et al. 2021, PonderNet), plus a price for the tokens that are read, plus the loss after the last
@@ -86,26 +89,26 @@ class AdaptiveClassifier(SequenceClassifier):
     ... )
     >>> lengths = np.array([5, 2])
     >>> batch = {"word": torch.randint(1, 50, (2, 5))}, torch.from_numpy(lengths), lengths
-    >>> logits, read = model.at_thresholds(*batch, torch.tensor([0.0, math.inf]))
+    >>> model.eval().outputs(*batch)["tokens_read"].tolist()
+    [5, 2]
+    >>> logits, read = model.at_thresholds(*batch, torch.tensor([0.0, READ_ALL]))
     >>> logits.shape, read.tolist()  # at 0 a sequence halts at its first token
     (torch.Size([2, 2, 3]), [[1, 5], [1, 2]])
     """
 
-    halts = True
+    extra_outputs = ("tokens_read",)
     gain: Tensor
+    threshold: Tensor
 
     @checks_values("model")
     def __init__(
         self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: NonNegative = 0.1, **arguments: Any
     ):
-        if taken := sorted({field["name"] for field in fields} & OWN_NAMES):
-            renamed = f"data.fields={{{taken[0]}_value: {{kind: KIND, column: {taken[0]}}}, …}}"
-            raise InputError(f"data.fields.{taken[0]}", "is a name of model=adaptive", f"rename it: {renamed}")
         super().__init__(fields, num_classes, **arguments)
         self.earliness = earliness
-        self.threshold = math.inf
         # Running mean of (loss after the first token) - (loss after the last token), a buffer for resumed training.
         self.register_buffer("gain", torch.zeros(()))
+        self.register_buffer("threshold", torch.tensor(READ_ALL))
         self.halting = HaltingHead(self.encoder.size)
 
     @classmethod
@@ -120,9 +123,14 @@ class AdaptiveClassifier(SequenceClassifier):
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return the logits (B, C) of each sequence at its halting token. See `SequenceClassifier.forward`."""
+        return self.outputs(fields, lengths, host_lengths)["logits"]
+
+    def outputs(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> dict[str, Tensor]:
         outputs, _, scores = self.read(fields, lengths, host_lengths)
-        pooled = self.pooling(outputs, tokens_read(scores, lengths, self.threshold))
-        return self.head(pooled, fields)
+        read = lengths if self.training else tokens_read(scores, lengths, self.threshold)
+        return {"logits": self.head(self.pooling(outputs, read), fields), "tokens_read": read}
 
     def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
         """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
@@ -151,16 +159,40 @@ class AdaptiveClassifier(SequenceClassifier):
         chosen = prefixes.gather(1, (read - 1)[..., None].expand(-1, -1, prefixes.shape[-1]))
         return self.head(chosen, fields), read
 
-    def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """Return the smallest distance (B,) of a halting score from the threshold.
+    @torch.inference_mode()
+    def fit_to_validation(self, rows: SplitRows) -> str:
+        """Set the threshold that reads the fewest tokens and is nearly as good as reading all.
 
-        If it is as small as a rounding error, the halting token may differ between PyTorch and ONNX Runtime.
+        Its macro recall is at most `TOLERATED_LOSS` lower, and it loses at most a fraction `TOLERATED_SHARE` of what
+        reading all tokens gains in log loss over the first token. Recall alone ignores a rare class that is never the
+        most probable one, and is imprecise for few rows.
         """
-        scores = self.read(fields, lengths, host_lengths).scores
-        if self.threshold == 0:  # all halting scores are at least 0, so rounding does not matter
-            return torch.full_like(scores[:, 0], math.inf)
-        distance = (scores - self.threshold).abs()
-        return distance.masked_fill(~token_mask(lengths, scores.shape[1]), math.inf).amin(dim=1)
+        count, classes = len(THRESHOLDS), self.output.out_features
+        right, loss, read = (torch.zeros(size, dtype=torch.float64) for size in ((classes, count), count, count))
+        most_rows = max(1, MAX_LOGITS // (count * classes))
+        for batch in rows.batches():
+            for some in np.split(np.arange(len(batch.rows)), range(most_rows, len(batch.rows), most_rows)):
+                fields, lengths = {name: values[some] for name, values in batch.fields.items()}, batch.lengths[some]
+                logits, tokens = self.at_thresholds(fields, lengths, lengths.cpu().numpy(), THRESHOLDS)
+                logits, labels = logits.cpu().double(), torch.from_numpy(rows.labels[batch.rows[some]])
+                right.index_add_(0, labels, (logits.argmax(dim=2) == labels[:, None]).double())
+                of_label = logits.log_softmax(dim=2)[torch.arange(len(labels)), :, labels]
+                loss -= of_label.sum(dim=0)
+                read += tokens.cpu().sum(dim=0)
+        rows_of_class = torch.from_numpy(np.bincount(rows.labels, minlength=classes))
+        recall = (right / rows_of_class[:, None])[rows_of_class > 0].mean(dim=0)
+        loss, share = loss / len(rows), read / int(rows.lengths.sum())
+        # 1e-9 allows for rounding errors if recalls differ by exactly the tolerance.
+        good = recall >= recall[-1] - TOLERATED_LOSS - 1e-9
+        good &= loss <= loss[-1] + TOLERATED_SHARE * (loss[0] - loss[-1]).clamp(min=0.0)
+        good[-1] = True
+        best = int((share == share[good].min()).nonzero()[-1])  # the last of those that read the same tokens
+        self.threshold.fill_(THRESHOLDS[best])
+        return f"reads {share[best]:.0%} of the tokens, macro recall {recall[best]:.3f}, {recall[-1]:.3f} reading all"
+
+    def forget_validation(self) -> None:
+        """Read all tokens."""
+        self.threshold.fill_(READ_ALL)
 
     def training_loss(
         self,
@@ -223,13 +255,13 @@ def halting_steps(stop_logits: Tensor, lengths: Tensor) -> Tensor:
 
 
 def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> Tensor:
-    """Return the number of tokens (B,) that are read from each sequence until a halting score reaches the threshold.
+    """Return the number of tokens (B,) that are read until a halting score reaches the threshold, all below 0.
 
     >>> scores = torch.tensor([[0.1, 0.9, 1.0], [0.2, 0.3, 0.3]])
     >>> tokens_read(scores, torch.tensor([3, 2]), threshold=0.7)
     tensor([2, 2])
     """
-    before = (scores < threshold) & token_mask(lengths, scores.shape[1])
+    before = ((scores < threshold) | (threshold < 0)) & token_mask(lengths, scores.shape[1])
     return torch.minimum(before.sum(dim=1) + 1, lengths)
 
 
@@ -257,32 +289,31 @@ def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
 class AdaptiveStep(ChunkStep):
     """An `AdaptiveClassifier` that reads one chunk of each sequence, up to the halting token or the end of the chunk.
 
-    The halting threshold is the additional input `threshold`. Additional outputs: `read` (B,), the number of tokens
-    that are read from the chunk, and `halted` (B,), True for a sequence that has halted.
+    Additional outputs: `tokens_read` (B,), the number of tokens that are read in all chunks so far, and `halted` (B,),
+    True for a sequence that has halted.
     """
 
-    more_inputs: Mapping[str, float] = MappingProxyType({"threshold": 1.0})
-    more_outputs = ("read", "halted")
+    more_outputs = ("tokens_read", "halted")
+    threshold: Tensor
 
     def __init__(self, classifier: AdaptiveClassifier, encoder: Any):
         super().__init__(classifier, encoder)
         self.halting = classifier.halting
-        self.states = [*self.states, State("halting_score", (), 0.0)]
+        self.register_buffer("threshold", classifier.threshold)
+        self.states = [*self.states, State("halting_score", (), 0.0), State("tokens_read", (), 0.0)]
 
-    def forward(  # type: ignore[override]
-        self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], threshold: Tensor
-    ) -> dict[str, Any]:
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
         outputs, encoder_states = self.read(fields, lengths, states)
-        before, pooling_before = states[-1], states[len(encoder_states) : -1]
+        *pooling_before, before, tokens_before = states[len(encoder_states) :]
         logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before), fields)
         stops = self.halting(outputs, certainty_of(logits))[..., 0]
         scores = before[:, None] + halting_steps(stops, lengths).cumsum(dim=1)
-        read = tokens_read(scores, lengths, threshold)
+        read = tokens_read(scores, lengths, self.threshold)
         after = scores.gather(1, (read - 1)[:, None])[:, 0]
         pooled, pooling_states = self.pooling.run(outputs, read, pooling_before)
         return {
             "logits": self.classify(pooled, fields),
-            "read": read,
-            "halted": after >= threshold,
-            "states": [*encoder_states, *pooling_states, after],
+            "tokens_read": tokens_before.long() + read,
+            "halted": (after >= self.threshold) & (self.threshold >= 0),
+            "states": [*encoder_states, *pooling_states, after, tokens_before + read],
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,8 +19,9 @@ class ChunkStep(nn.Module):
     ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.step_form`).
     """
 
-    more_inputs: Mapping[str, float] = MappingProxyType({})  # additional scalar inputs: name → example value
-    more_outputs: tuple[str, ...] = ()  # names of the additional outputs of `forward`
+    # Names of additional outputs of `forward`: `extra_outputs` of the network after all tokens so far, and `halted`
+    # (B,), True for a sequence of which nothing more is read.
+    more_outputs: tuple[str, ...] = ()
 
     def __init__(self, classifier: Any, encoder: Any):
         super().__init__()

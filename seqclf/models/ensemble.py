@@ -137,7 +137,7 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
 
 def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int) -> None:
     """Raise InputError if a network with extra outputs has more than one member: members would have other ones."""
-    names = ", ".join(network.extra_outputs) or ("tokens_read" if network.halts else "")
+    names = ", ".join(network.extra_outputs)
     if names and members != 1:
         raise InputError(f"model.members={members}", f"only one network can return {names}", "set model.members=1")
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
@@ -37,10 +35,6 @@ class SequenceNetwork(nn.Module):
 
     # True if the constructor and `forward` get the static fields too, whose values are (B,) or (B, D).
     reads_static: bool = False
-    # `halts` is True if the network may stop before the end of a sequence, at the first halting score that reaches
-    # `threshold`. A network with `halts` must define `at_thresholds`.
-    halts: bool = False
-    threshold: float = math.inf
     # Factor by which the network shortens sequences before most of its work. A training that is limited by its tokens
     # may then take as many times more steps.
     shortening: float = 1.0
@@ -142,16 +136,6 @@ class SequenceNetwork(nn.Module):
     ) -> list[Tensor]:
         """Return the logits (B, C) of each member of an ensemble. Members that share a part may compute it once."""
         return [member(fields, lengths, host_lengths) for member in members]
-
-    def at_thresholds(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Return logits (B, K, C) and numbers of tokens read (B, K) for K `thresholds`, in a network that can halt."""
-        raise NotImplementedError
-
-    def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """Return the smallest distance between a halting score and the threshold for each sequence (B,)."""
-        return torch.full(lengths.shape, math.inf)
 
     def step_form(self) -> Any:
         """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""

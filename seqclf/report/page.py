@@ -16,13 +16,11 @@ from seqclf.report.sections.calibration import calibration_section
 from seqclf.report.sections.confusion import confusion_section
 from seqclf.report.sections.mistakes import mistakes_section
 from seqclf.report.sections.threshold import threshold_section
-from seqclf.report.sections.tokens_read import tokens_read_section
 from seqclf.report.sections.training import epochs_section, provenance_section
 from seqclf.system.atomic_files import write_output
 
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (  # in the order of the page, after the verdict
     threshold_section,
-    tokens_read_section,
     epochs_section,
     confusion_section,
     classes_section,

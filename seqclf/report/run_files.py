@@ -52,14 +52,11 @@ def read_facts(run: Path, settings: Mapping[str, Any]) -> Facts:
     """Return what data.json, fit.json and metrics.csv say about a run. `settings`: content of its config.yaml."""
     data, fitted, history = read_json(run / DATA), read_json(run / FIT), _history(run / CURVES)
     report = {split: SplitCounts.from_dict(rows) for split, rows in data["report"].items()}
-    chosen = {
-        "epoch": settings["monitor"] is not None and len(history) > 1,
-        "weights of the heads": fitted["by_validation"] is not None,
-    }
+    chosen = ["epoch" if settings["monitor"] is not None and len(history) > 1 else None, fitted["by_validation"]]
     bundle = run / "bundle"
     return Facts(
         monitor=settings["monitor"],
-        chosen=tuple(choice for choice, is_made in chosen.items() if is_made),
+        chosen=tuple(choice for choice in chosen if choice),
         no_baseline=no_baseline(settings, report),
         training=FinishedTraining(
             settings=settings,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from seqclf.documents.formatting import percent, probability_text, score, shortened
+from seqclf.documents.formatting import probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
 from seqclf.evaluation.decisions.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
@@ -17,7 +17,6 @@ from seqclf.evaluation.decisions.thresholds import ROWS, SURE
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.evaluation.uncertainty.group_scores import GroupScores
 from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 
@@ -283,15 +282,3 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
     if first.is_too_easy and not any(entry.is_better for entry in others):
         return f"{unclear}, as {baseline.split} is too small or too easy to tell them apart."
     return f"{unclear}."
-
-
-# Sentences about adaptive models, which decide how many tokens they read.
-
-
-def halting_sentence(curve: TokensCurve, split: str) -> str:
-    """Return a sentence about the tokens that an adaptive model reads, and its recall beside that of all tokens."""
-    point, everything = curve.point(split), curve.splits[split][-1]
-    return (
-        f"reads {percent(point.tokens)} of the tokens of {split}: macro recall {score(point.recall)}, "
-        f"{score(everything.recall)} reading all"
-    )

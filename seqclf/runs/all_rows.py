@@ -41,9 +41,9 @@ def check_repeatable(training: Training) -> None:
     reasons = {
         ("has no schedule of a changing network", "remove structure"): bool(config.structure),
         (
-            "an adaptive model chooses its halting threshold by validation rows",
+            "the network sets more than weights of heads by validation rows",
             "choose another model",
-        ): training.task.model.halts,
+        ): not training.task.model.cross_fits(),
         ("repeats a number of steps, not a time", "set trainer.max_epochs instead of trainer.max_time"): bool(
             config.trainer.get("max_time")
         ),

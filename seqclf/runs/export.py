@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
@@ -38,8 +36,6 @@ from seqclf.training.task import SequenceTask
 PARITY_SEED = 0
 NETWORK = "the network"  # name of the network in error messages
 FINITE = "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation"
-ROUNDING = 1e-5  # rounding error of a halting score
-MAX_DRAWS = 20  # maximum number of draws of inputs, until no halting score is near the threshold
 
 
 def write_bundle(
@@ -87,8 +83,6 @@ def _write(
     content: JsonObject,
 ) -> Parity:
     dataset = task.hparams["dataset"]
-    if "halting" in content:
-        task.model.threshold = TokensCurve.from_manifest(content["halting"]).threshold_of(None)
     with scratch_folder(folder.parent, ".exporting-") as work:
         target = work / "bundle"
         (target / "encoders").mkdir(parents=True)
@@ -99,7 +93,8 @@ def _write(
             export_onnx(task.model, dataset["fields"], target / manifest.MODEL)
             step = export_step(task.model, dataset["fields"], target / manifest.STEP)
         if step is not None:
-            content["step"] = {"states": [{**state._asdict(), "shape": list(state.shape)} for state in step.states]}
+            states = [{**state._asdict(), "shape": list(state.shape)} for state in step.states]
+            content["step"] = {"states": states, "outputs": list(step.more_outputs)}
         measured = _check_parity(task, target, content)
         content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
         (target / "MODEL_CARD.md").write_text(model_card(content, result), encoding="utf-8")
@@ -142,9 +137,8 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, **outputs}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     with progress.stage("comparing the exported model with PyTorch"):
-        fields, halting = task.hparams["dataset"]["fields"], content.get("halting")
-        threshold = None if halting is None else TokensCurve.from_manifest(halting).threshold_of(None)
-        step = None if "step" not in content else open_step(target, content, fields, device="cpu", threshold=threshold)
+        fields = task.hparams["dataset"]["fields"]
+        step = None if "step" not in content else open_step(target, content, fields, device="cpu")
         result = parity.check(open_session(target / manifest.MODEL, "cpu"), target / "parity.npz", step)
     (target / "parity.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
     if (others := result.other_rows) > parity.MAX_OTHER_ROWS:
@@ -165,31 +159,17 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
 def _parity_cell(
     model: Any, specs: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    drawn: list[tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]] = []
-    # Rounding may decide at which of two tokens a sequence halts. Both tokens are then right. Such inputs cannot show
-    # an error of the export, so other inputs are drawn.
-    while len(drawn) < MAX_DRAWS and not any(margin > ROUNDING for margin, *_ in drawn):
-        inputs = example_inputs(specs, lengths, time, generator)
-        fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
-        arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
-        with torch.inference_mode():
-            margin = float(model.halting_margin(*arguments).min())
-            outputs = model.outputs(*arguments) if model.extra_outputs else {"logits": model(*arguments)}
-            found = {name: outputs[name].numpy() for name in ("logits", *model.extra_outputs)}
-        if math.isnan(margin):  # the comparison with the exported model reports NaN
-            return inputs, found
-        drawn.append((margin, inputs, found))
-    _, inputs, found = max(drawn, key=lambda entry: entry[0])
-    return inputs, found
+    inputs = example_inputs(specs, lengths, time, generator)
+    fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
+    arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
+    with torch.inference_mode():
+        outputs = model.outputs(*arguments) if model.extra_outputs else {"logits": model(*arguments)}
+    return inputs, {name: outputs[name].numpy() for name in ("logits", *model.extra_outputs)}
 
 
 def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> JsonObject:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
-    halting = {}
-    if task.model.halts:
-        # Without the metrics of its run, the bundle reads every sequence to the end and has no curve for a budget.
-        halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
@@ -202,5 +182,4 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
         "metrics": {split: run_metrics[split] for split in SPLITS if split in run_metrics},
         "versions": package_versions(),
-        **halting,
     }

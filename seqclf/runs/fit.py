@@ -31,13 +31,13 @@ def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> N
         return
     seconds = time.perf_counter() - started
     task = training.load(training.checkpoint())
-    text, before = fit_to_validation(task, training.dataset.splits["validation"])
+    chosen, before = fit_to_validation(task, training.dataset.splits["validation"])
     save_model(run / MODEL, task, len(training.hooks.record.history), before)
     facts = {
         "step": task.trained_steps,
         "seconds": round(seconds, 2),
         "weights": weights,
-        "by_validation": text,  # what validation rows set after the training
+        "by_validation": chosen,
         "is_complete": training.has_reached_limit,  # what a callback stopped goes on in a resumed run
     }
     write_json(run / FIT, facts)

@@ -117,8 +117,8 @@ def _join(config: TrainConfig, run: Path, folders: Sequence[Path], datasets: Seq
     warnings = [*lines, note + bundle + scale, *([ESTIMATE] if has_threshold else [])]
     write_json(run / DATA, {**data[0], "warnings": warnings})
     seconds = round(sum(facts["seconds"] for facts in fitted), 2)
-    texts = [text for facts in fitted if (text := facts["by_validation"]) is not None]
-    write_json(run / FIT, {**fitted[0], "seconds": seconds, "by_validation": "; ".join(texts) or None})
+    chosen = next((facts["by_validation"] for facts in fitted if facts["by_validation"]), None)
+    write_json(run / FIT, {**fitted[0], "seconds": seconds, "by_validation": chosen})
     shutil.copy(folders[0] / CURVES, run)
 
 

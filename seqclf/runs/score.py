@@ -15,12 +15,9 @@ from seqclf.evaluation import ladder
 from seqclf.evaluation.baselines.baseline_scores import score_baseline
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import HEAD, NETWORK, Scores, split_outputs
-from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
 from seqclf.report.model_card import network_kind
 from seqclf.system import progress
 from seqclf.training.task import SequenceTask
-
-MAX_CURVE_LOGITS = 4_000_000  # maximum number of logits in memory for a curve, over all thresholds
 
 
 def score_contenders(
@@ -89,20 +86,3 @@ def predict_outputs(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, n
             "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation",
         )
     return ordered
-
-
-@torch.inference_mode()
-def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoint]:
-    """Return the curve points of a network that may halt, one point for each of `THRESHOLDS`, in one pass."""
-    task = task.eval()
-    counts, thresholds = CurveCounts(len(task.classes)), torch.from_numpy(THRESHOLDS)
-    most_rows = max(1, MAX_CURVE_LOGITS // (len(THRESHOLDS) * len(task.classes)))
-    for batch in batches:
-        for start in range(0, len(batch.ids), most_rows):
-            rows = slice(start, start + most_rows)
-            fields = {name: values[rows].to(task.device) for name, values in batch.fields.items()}
-            lengths, host_lengths = batch.lengths[rows].to(task.device), batch.host_lengths[rows]
-            logits, read = task.model.at_thresholds(fields, lengths, host_lengths, thresholds)
-            counts.update(logits.float().cpu().numpy(), read.cpu().numpy(), batch.labels[rows].numpy(), host_lengths)
-        progress.advance("rows", len(batch.ids))
-    return counts.points()

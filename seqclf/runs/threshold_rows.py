@@ -24,6 +24,8 @@ from seqclf.training.exact_resume import rows_of
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
+WEIGHTS_OF_HEADS = "weights of the heads"
+
 
 def reason_to_hold_out(config: TrainConfig) -> str | None:
     """Return the reason of `chosen_by_validation` for a training, whose network class is imported."""
@@ -52,13 +54,15 @@ def cross_fits(config: TrainConfig) -> bool:
 def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None, dict[str, Tensor]]:
     """Let a trained network read the validation rows.
 
-    Returns a text about what they set, None if they set nothing, and the buffers that they set, with the values before.
+    Returns what they set in words, None if they set nothing, and the buffers that they set, with the values before.
     """
     rows, before = rows_of(task, validation), {name: buffer.clone() for name, buffer in task.model.named_buffers()}
     text = task.model.fit_to_validation(rows) if len(rows) else None
-    if text is not None:
-        console.print(f"heads: {text}", soft_wrap=True)
-    return text, {name: old for name, old in before.items() if not torch.equal(old, task.model.get_buffer(name))}
+    if text is None:
+        return None, {}
+    chosen = WEIGHTS_OF_HEADS if task.model.cross_fits() else "buffers of the network"
+    console.print(f"{chosen}: {text}", soft_wrap=True)
+    return chosen, {name: old for name, old in before.items() if not torch.equal(old, task.model.get_buffer(name))}
 
 
 def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weighs_heads: bool) -> Scores:

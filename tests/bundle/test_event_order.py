@@ -112,10 +112,10 @@ def test_a_stream_sorts_what_comes_together_and_refuses_what_comes_late(tmp_path
         classifier.predict([{"kind": ["k2", "k1"]}])[0]["probability"], abs=1e-6
     )
     late = stream.read({"a": [{"kind": "k3", "seq": 0}]})["a"]
-    assert late["prediction"] is None and late["tokens_read"] == 2
+    assert late["prediction"] is None and late["tokens"] == 2
     late = stream.read({"a": {"kind": ["k3"], "seq": [0]}})["a"]
-    assert late["prediction"] is None and late["tokens_read"] == 2
-    assert stream.read({"a": {"kind": ["k3"], "seq": [2]}})["a"]["tokens_read"] == 3
+    assert late["prediction"] is None and late["tokens"] == 2
+    assert stream.read({"a": {"kind": ["k3"], "seq": [2]}})["a"]["tokens"] == 3
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,16 @@
 
 import copy
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
-from seqclf.extend import SequenceNetwork
 from seqclf.models.parity_grid import grid
-from seqclf.runs import export as export_bundle
 from seqclf.runs.export import write_bundle
 
 KINDS = ["events", "text", "position", "visits", "card"]
@@ -69,6 +67,9 @@ class ConstantSession:
     def __init__(self, value):
         self.value = value
 
+    def get_outputs(self):
+        return [SimpleNamespace(name="logits")]
+
     def run(self, _, inputs):
         return [np.full((len(inputs["lengths"]), 3), self.value, np.float32)]
 
@@ -115,22 +116,3 @@ def test_an_earlier_bundle_is_replaced(exported, tmp_path):
     second = read_bundle(folder)[0]
     assert (first["metrics"]["test"]["recall"], second["metrics"]["test"]["recall"]) == (0.1, 0.2)
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
-
-
-def test_inputs_whose_halting_is_a_matter_of_rounding_are_drawn_a_few_times():
-    class Network(SequenceNetwork):
-        draws = 0
-
-        def halting_margin(self, fields, lengths, host_lengths):
-            self.draws += 1
-            return torch.full((len(lengths),), self.margin / self.draws)
-
-        def forward(self, fields, lengths, host_lengths):
-            return torch.zeros(len(lengths), 2)
-
-    for margin, draws in ((1e-7, export_bundle.MAX_DRAWS), (float("nan"), 1), (1.0, 1)):
-        network = Network()
-        network.margin = margin
-        specs = [{"name": "x", "kind": "category", "size": 5}]
-        inputs, logits = export_bundle._parity_cell(network, specs, np.array([2, 3]), 4, np.random.default_rng(0))
-        assert network.draws == draws and logits.shape == (2, 2) and inputs["x"].shape == (2, 4)

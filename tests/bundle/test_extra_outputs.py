@@ -5,14 +5,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.untrained_task import export_table
+import yaml
+from support.untrained_task import data_options, export_table, make_task
 
 import seqclf
 from seqclf.bundle import parity
+from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.step_model import StepModel
+from seqclf.config.documentation import CONF
+from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.scores import read_contenders
 from seqclf.extend import SequenceNetwork
 from seqclf.models.ensemble import check_members
+from seqclf.runs.export import write_bundle
 
 TOKENS = [[letter] * count for count in range(1, 21) for letter in "abc"]
 TABLE = pa.table({"code": TOKENS, "label": [row[0] for row in TOKENS]})
@@ -100,3 +106,73 @@ def test_few_rows_may_have_other_integers(classifier, tmp_path, rows, passes):
     np.savez(tmp_path / "parity.npz", **stored)
     found = parity.check(classifier.reader.session, tmp_path / "parity.npz")
     assert found.passed == passes and found.max_error < 1e-5 and found.other_rows > 0
+
+
+@pytest.fixture(scope="module")
+def adaptive(tmp_path_factory):
+    """A task whose network stops early, its bundle and sequences."""
+    folder, random = tmp_path_factory.mktemp("adaptive"), np.random.default_rng(0)
+    rows = [random.choice(list("abcdef"), count).tolist() for count in random.integers(1, 60, 40)]
+    pq.write_table(pa.table({"code": rows, "label": [row[0] for row in rows]}), folder / "rows.parquet")
+    dataset = prepare(data_options(folder / "cache", train=str(folder / "rows.parquet")))
+    model = yaml.safe_load((CONF / "model" / "adaptive.yaml").read_text(encoding="utf-8"))
+    task = make_task(dataset.description(), **{key: value for key, value in model.items() if key != "defaults"})
+    with torch.no_grad():
+        task.model.halting.outputs.weight.mul_(3)
+        task.model.halting.outputs.bias.fill_(-3.0)
+    task.model.threshold.fill_(0.9)
+    write_bundle(task, folder / "bundle", {})
+    return task, Classifier(folder / "bundle", device="cpu", threads=1), rows
+
+
+def expected(task, classifier, row):
+    ids = classifier.encoders["code"].encode(classifier.python_rows.to_columns([row])[0]).arrays["code"]
+    with torch.no_grad():
+        found = task.model.outputs(
+            {"code": torch.from_numpy(ids)[None].long()}, torch.tensor([len(ids)]), np.array([len(ids)])
+        )
+    return found["logits"][0].double().softmax(0).numpy(), int(found["tokens_read"][0])
+
+
+def test_batches_stop_where_the_network_does(adaptive, monkeypatch):
+    task, classifier, rows = adaptive
+    steps, run = [], StepModel.run
+    counted = lambda model, fields, lengths, states: steps.append(len(lengths)) or run(model, fields, lengths, states)  # noqa: E731
+    monkeypatch.setattr(StepModel, "run", counted)
+    for chunk in (1, 16):
+        monkeypatch.setattr(classifier.reader, "chunk", chunk)
+        monkeypatch.setattr(classifier.reader, "long_row", chunk)
+        steps.clear()
+        predicted = classifier.predict(rows)
+        for row, result in zip(rows, predicted, strict=True):
+            probabilities, read = expected(task, classifier, row)
+            np.testing.assert_allclose(list(result["probabilities"].values()), probabilities, atol=1e-6)
+            assert result["tokens_read"] == read
+        total = sum(result["tokens_read"] for result in predicted)
+        assert sum(map(len, rows)) / 4 < total < sum(map(len, rows)) * 0.9
+        assert chunk > 1 or sum(steps) <= total, "a step costs the rows that have not halted"
+    contributions = classifier.explain(rows)[0]["contributions"]
+    assert max(map(abs, contributions[predicted[0]["tokens_read"] :]), default=0.0) < 1e-5
+
+
+def test_a_stream_stops_where_a_sequence_halts(adaptive):
+    _, classifier, rows = adaptive
+    stream, whole = classifier.stream(), classifier.predict(rows)
+    for key, (row, result) in enumerate(zip(rows, whole, strict=True)):
+        for token in row:
+            last = stream.read({key: [token]})[key]
+        assert last["tokens_read"] == result["tokens_read"] <= last["tokens"] <= len(row)
+        assert last["probability"] == pytest.approx(result["probability"], abs=1e-6)
+        assert last["halted"] or result["tokens_read"] == len(row)
+        if last["halted"]:
+            assert stream.read({key: ["b"]})[key] == last, "a prediction that is final"
+
+
+def test_the_model_has_the_threshold_of_the_network(adaptive):
+    task, classifier, rows = adaptive
+    assert "halting" not in classifier.manifest and {"inputs", "outputs"} <= classifier.manifest.keys()
+    task.model.forget_validation()
+    write_bundle(task, classifier.folder.parent / "all", {})
+    everything = Classifier(classifier.folder.parent / "all", device="cpu", threads=1)
+    assert [result["tokens_read"] for result in everything.predict(rows)] == list(map(len, rows))
+    task.model.threshold.fill_(0.9)

@@ -109,7 +109,7 @@ def test_a_stream_predicts_what_whole_sequences_give(forward):
             expected = classifier.predict([part(sequences[row], 0, start + 4)])[0]
             assert result["prediction"] == expected["prediction"] and not result["halted"]
             assert result["probability"] == pytest.approx(expected["probability"], abs=1e-6)
-            assert result["tokens_read"] == min(start + 4, len(sequences[row]["shop"]))
+            assert result["tokens"] == min(start + 4, len(sequences[row]["shop"]))
     assert len(stream) == len(sequences)
     stream.close(0)
     assert len(stream) == len(sequences) - 1
@@ -121,7 +121,7 @@ def test_refused_tokens_leave_a_stream_as_it_was(forward):
     before = stream.read({"a": sequences[0]})["a"]
     results = stream.read({"a": {"shop": ["food"], "amount": ["x"]}, "b": {"shop": [], "amount": []}})
     assert "amount is not" in results["a"]["error"] and results["b"]["error"]
-    assert results["a"]["tokens_read"] == before["tokens_read"] and len(stream) == 1
+    assert results["a"]["tokens"] == before["tokens"] and len(stream) == 1
     assert stream.read({"a": sequences[1]})["a"]["error"] is None
 
 

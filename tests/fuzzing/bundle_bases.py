@@ -24,9 +24,6 @@ ROWS, CLASSES = 40, ("a", "b")
 NEW = "new.parquet"  # rows that a bundle predicts
 NEW_ROWS = 12
 FILE_PREFIX = "file "  # beginning of the names of the bundles that are trained on a base of `fuzzing.bases`
-POINT = {"recall": 0.9, "accuracy": 0.9, "loss": 0.3}
-POINTS = [{"threshold": t, "tokens": share, **POINT} for t, share in {0.3: 0.5, None: 1.0}.items()]
-HALTING = {"threshold": 0.3, "splits": {"validation": POINTS, "test": POINTS}}
 
 
 def _tokens() -> list[list[int]]:
@@ -113,9 +110,11 @@ def _export_kind(folder: Path, kind: str) -> None:
     probabilities = np.full((len(rows.labels), 2), 0.5)
     memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, None), rows.sequences)
     changes = _settings("adaptive") if kind == "adaptive" else {"bidirectional": False}
-    description, metrics = dataset.description(), {"halting": HALTING} if kind == "adaptive" else {}
+    description = dataset.description()
     task = _tree_task(description) if kind == "trees" else make_task(description, **changes)
-    write_bundle(task, folder / "bundle", metrics, memory=memory)
+    if kind == "adaptive":
+        task.model.threshold.fill_(0.3)
+    write_bundle(task, folder / "bundle", {}, memory=memory)
 
 
 def _tree_task(description: dict[str, Any]) -> Any:

@@ -80,7 +80,7 @@ class PredictionCase:
 
     def config(self, **changes: Any) -> Any:
         """The config of the command `predict`."""
-        unset = dict.fromkeys(("sequence", "threshold", "budget", "ray", "header", "encoding", "quote", "delimiter"))
+        unset = dict.fromkeys(("sequence", "threshold", "ray", "header", "encoding", "quote", "delimiter"))
         paths = {"bundle": str(self.bundle), "input": self.input, "output": self.target}
         return SimpleNamespace(**{**unset, **paths, "explain": False, "device": "cpu", "threads": 1, "engine": "local",
                                   **changes})  # fmt: skip
@@ -244,8 +244,7 @@ def _faults(message: str) -> Iterator[str]:
 
 def _reads_secret(classifier: Classifier) -> bool:
     """Return True if the model that a classifier runs has weights in a file outside of the bundle."""
-    path = classifier.folder / ("step.onnx" if classifier.may_halt else "model.onnx")
-    return SECRET.encode() in path.read_bytes()
+    return SECRET.encode() in (classifier.folder / "model.onnx").read_bytes()
 
 
 def _rows(classifier: Classifier, case: PredictionCase, findings: list[str]) -> None:

@@ -1,7 +1,7 @@
 """An adaptive network halts where its score says, learns from all halting tokens, and its step does the same."""
 
-import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,10 +9,19 @@ import torch
 from models.checks import exported, max_error, open_session
 from models.conftest import PLAIN
 
+from seqclf.batching.split_rows import SplitRows
 from seqclf.bundle.step_model import StepModel, read_chunks
+from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.models import adaptive
-from seqclf.models.adaptive import AdaptiveClassifier, certainty_of, halting_distribution, tokens_read
+from seqclf.models.adaptive import (
+    READ_ALL,
+    THRESHOLDS,
+    AdaptiveClassifier,
+    certainty_of,
+    halting_distribution,
+    tokens_read,
+)
 from seqclf.models.onnx.export import export_step
 from seqclf.models.training_loss import row_costs
 
@@ -32,7 +41,7 @@ def network(**options):
 def test_a_sequence_is_classified_by_the_tokens_up_to_where_it_halts(inputs):
     model = network()
     fields, lengths, host = inputs(LENGTHS)
-    model.threshold = 0.8
+    model.threshold.fill_(0.8)
     with torch.no_grad():
         logits = model(fields, lengths, host)
         scores = model.read(fields, lengths, host).scores
@@ -40,7 +49,7 @@ def test_a_sequence_is_classified_by_the_tokens_up_to_where_it_halts(inputs):
         for row, length in enumerate(LENGTHS):
             halts = [token for token in range(length) if scores[row, token] >= 0.8]
             read.append(halts[0] + 1 if halts else length)
-        model.threshold = math.inf
+        model.threshold.fill_(READ_ALL)
         for row, count in enumerate(read):
             alone = {name: values[row : row + 1, :count] for name, values in fields.items()}
             expected = model(alone, torch.tensor([count]), np.array([count]))
@@ -52,11 +61,11 @@ def test_a_sequence_is_classified_by_the_tokens_up_to_where_it_halts(inputs):
 def test_one_pass_gives_the_logits_at_every_threshold(inputs):
     model = network(pooling="last+mean+max+attention")
     fields, lengths, host = inputs(LENGTHS)
-    thresholds = torch.tensor([0.0, 0.3, 0.8, 2.0, math.inf])
+    thresholds = torch.tensor([0.0, 0.3, 0.8, 2.0, READ_ALL])
     with torch.no_grad():
         logits, read = model.at_thresholds(fields, lengths, host, thresholds)
         for column, threshold in enumerate(thresholds.tolist()):
-            model.threshold = threshold
+            model.threshold.fill_(threshold)
             torch.testing.assert_close(logits[:, column], model(fields, lengths, host), rtol=1e-5, atol=1e-5)
     assert read[:, 0].tolist() == [1] * len(LENGTHS) and read[:, -1].tolist() == LENGTHS
 
@@ -175,23 +184,80 @@ def test_padding_that_is_nan_changes_no_gradient(inputs):
 @pytest.mark.parametrize("cell", ["gru", *(pytest.param(cell, marks=pytest.mark.soak) for cell in ("lstm", "rnn"))])
 def test_the_step_halts_where_the_network_does(inputs, tmp_path, cell):
     model = network(cell=cell)
-    model.threshold = 0.8
-    states = [state._asdict() for state in export_step(model, FIELDS, tmp_path / "step.onnx").states]
-    session = open_session(tmp_path / "step.onnx")
     fields, lengths, host = inputs(LENGTHS)
     arrays = {name: values.numpy() for name, values in fields.items()}
-    for threshold, chunk in itertools.product((0.0, 0.8, 2.0, math.inf), (1, 4, 30)):
-        model.threshold = threshold
+    for threshold in (0.0, 0.8, 2.0, READ_ALL):
+        model.threshold.fill_(threshold)
         with torch.no_grad():
-            expected = model(fields, lengths, host)
-            scores = model.read(fields, lengths, host).scores
-        read = read_chunks(StepModel(session, states, FIELDS, 4, threshold), arrays, host, chunk)
-        np.testing.assert_allclose(read.logits, expected.numpy(), atol=1e-5)
-        assert read.tokens.tolist() == tokens_read(scores, lengths, threshold).tolist()
-    model.threshold = 0.8
+            expected = model.outputs(fields, lengths, host)
+        step = export_step(model, FIELDS, tmp_path / "step.onnx")
+        states, session = [state._asdict() for state in step.states], open_session(tmp_path / "step.onnx")
+        for chunk in (1, 4, 30):
+            read = read_chunks(StepModel(session, states, FIELDS, 4, step.more_outputs), arrays, host, chunk)
+            np.testing.assert_allclose(read.logits, expected["logits"].numpy(), atol=1e-5)
+            assert read.extra["tokens_read"].tolist() == expected["tokens_read"].tolist()
+    model.threshold.fill_(0.8)
     whole = exported(model, tmp_path / "model.onnx", FIELDS)
     cases = [([longest, 1, (longest + 1) // 2], longest) for longest in (1, 2, 8, 9, 33)]
     assert max_error(model, whole, FIELDS, cases) < 1e-5
+
+
+def rows_where_reading_helps(count=200):
+    """Rows of 12 tokens, whose first token is their class with a probability of 0.9, and whose seventh is it always."""
+    generator = np.random.default_rng(0)
+    labels, tokens = generator.integers(0, 2, count), generator.integers(2, 12, (count, 12))
+    tokens[:, 0], tokens[:, 6] = labels ^ (generator.random(count) < 0.1), labels
+    split = SimpleNamespace(
+        sequences=Ragged(np.arange(count + 1) * 12, {"token": tokens.reshape(-1)}, {}), labels=labels
+    )
+    return SplitRows(split, "", np.ones(2))
+
+
+def trained_on(rows):
+    torch.manual_seed(0)
+    fields = [{"name": "token", "kind": "category", "size": 12}]
+    model = AdaptiveClassifier(fields, 2, earliness=0.1, **{**PLAIN, "hidden_size": 16, "pooling": "max"})
+    optimizer, (batch,) = torch.optim.AdamW(model.parameters(), lr=1e-2), rows.batches()
+    for _ in range(100):
+        optimizer.zero_grad()
+        inputs = batch.fields, batch.lengths, batch.lengths.numpy(), torch.from_numpy(rows.labels[batch.rows])
+        model.training_loss(*inputs, torch.nn.CrossEntropyLoss()).total.backward()
+        optimizer.step()
+    return model.eval()
+
+
+def test_validation_sets_the_threshold_that_reads_least_and_loses_little():
+    rows = rows_where_reading_helps()
+    model = trained_on(rows)
+    (batch,) = rows.batches()
+    inputs, labels = (batch.fields, batch.lengths, batch.lengths.numpy()), torch.from_numpy(rows.labels[batch.rows])
+    assert model.outputs(*inputs)["tokens_read"].tolist() == [12] * 200
+    text = model.fit_to_validation(rows)
+    with torch.no_grad():
+        logits, read = model.at_thresholds(*inputs, THRESHOLDS)
+        chosen = model.outputs(*inputs)
+    right = (logits.argmax(dim=2) == labels[:, None]).float()
+    recall = (right[labels == 0].mean(dim=0) + right[labels == 1].mean(dim=0)) / 2
+    loss = -logits.log_softmax(dim=2)[torch.arange(200), :, labels].mean(dim=0)
+    good = (recall >= recall[-1] - 0.005) & (loss <= loss[-1] + 0.05 * (loss[0] - loss[-1]))
+    share = read.sum(dim=0) / batch.lengths.sum()
+    assert (
+        chosen["tokens_read"].sum() / 2400 == pytest.approx(share[good].min().item()) and 1 / 12 < share[good].min() < 1
+    )
+    assert f"reads {share[good].min():.0%} of the tokens" in text
+    model.forget_validation()
+    assert model.outputs(*inputs)["tokens_read"].tolist() == [12] * 200
+
+
+def test_all_tokens_are_read_in_training_and_the_threshold_stays_in_every_mean():
+    model = network()
+    model.threshold.fill_(0.0)
+    inputs = {"token": torch.ones(2, 5).long(), "value": torch.zeros(2, 5, 3)}, torch.tensor([5, 3]), np.array([5, 3])
+    assert model.outputs(*inputs)["tokens_read"].tolist() == [1, 1]
+    assert model.train().outputs(*inputs)["tokens_read"].tolist() == [5, 3]
+    for kind in (torch.float16, torch.bfloat16, torch.float32):
+        unset = torch.tensor(READ_ALL, dtype=kind)
+        assert tokens_read(torch.full((1, 4), 9e4), torch.tensor([4]), unset.lerp(unset, 0.3)).item() == 4
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def network(kind, base=SequenceClassifier, **options):
     return built
 
 
-def step_model(model, file, threshold=None):
+def step_model(model, file):
     step = export_step(model, FIELDS, file)
-    return StepModel(open_session(file), [state._asdict() for state in step.states], FIELDS, 4, threshold)
+    return StepModel(open_session(file), [state._asdict() for state in step.states], FIELDS, 4, step.more_outputs)
 
 
 def rows_alone(model, inputs):
@@ -286,11 +286,11 @@ def test_the_step_has_the_states_of_all_layers():
 @pytest.mark.parametrize("kind", [CELLS["matrix"], pytest.param(DecayGRU, marks=pytest.mark.slow)])
 def test_an_adaptive_network_reads_a_cell_chunk_by_chunk(kind, tmp_path):
     model = network(kind, AdaptiveClassifier, bidirectional=False)
-    model.threshold = 0.8
+    model.threshold.fill_(0.8)
     inputs = example_inputs(FIELDS, np.array([9, 1, 21, 21]), 21, np.random.default_rng(0))
     expected = eager(model, inputs)
     fields = {name: values for name, values in inputs.items() if name != "lengths"}
-    read = read_chunks(step_model(model, tmp_path / "step.onnx", 0.8), fields, inputs["lengths"], 4)
+    read = read_chunks(step_model(model, tmp_path / "step.onnx"), fields, inputs["lengths"], 4)
     assert logit_error(read.logits, expected) <= TOLERANCE
     with pytest.raises(InputError, match=r"model\.bidirectional=true: an adaptive model reads each sequence once"):
         network(CELLS["gru"], AdaptiveClassifier)

@@ -38,8 +38,7 @@ def test_a_network_has_defaults():
     network, loss = Based(), nn.CrossEntropyLoss()
     result = network.training_loss(*BATCH, LABELS, loss)
     assert torch.equal(result.total, loss(network(*BATCH), LABELS)) and result.loss is result.total
-    assert not network.halts and network.step_form() is None
-    assert torch.isinf(network.halting_margin(*BATCH)).tolist() == [True, True]
+    assert network.outputs(*BATCH).keys() == {"logits"} and network.step_form() is None
     with pytest.raises(InputError, match=r"data\.fields\.word\.vectors: .*Based has no method load_vectors"):
         network.load_vectors("word", np.zeros((9, 2)))
 

@@ -58,7 +58,7 @@ def test_tokens_of_many_fields_are_a_table_with_numbers_to_the_right():
         "eur": ["", "-3.5"],
         "x": ["", "?"],
     }
-    page = page_of(table=TokenTable([0, 41], columns, 42), contributions=[1.0, None])
+    page = page_of(table=TokenTable([0, 41], columns, 42), contributions=[1.0, 0.0])
     headings = re.findall(r'<th class="(\w+)" scope="col">(.*?)</th>', page)
     assert headings == [
         ("number", "token"),
@@ -69,7 +69,7 @@ def test_tokens_of_many_fields_are_a_table_with_numbers_to_the_right():
         ("text", "x"),
     ]
     assert re.findall(r'scope="row">(.*?)<', page) == ["1", "42"] and "2 of 42 tokens" in page
-    assert "9 h 32 min" in page and "+1.00" in page and ">not read<" in page
+    assert "9 h 32 min" in page and "+1.00" in page and "+0.00" in page
     assert paragraphs(page, "line") == [], "four fields do not fit a line"
 
 
@@ -98,13 +98,6 @@ def test_an_explained_text_shows_its_tokens_below():
     assert paragraphs(page, "original") == ["Free "]
 
 
-def test_tokens_that_were_not_read_are_pale_and_have_no_number():
-    page = page_of(contributions=[0.5, None])
-    assert '<span class="unread" style="--share: 0%" title="not read">cafe</span>' in page
-    assert "+0.50" in page and "was not read, pale" in page
-    assert "not read" not in page_of(contributions=[0.5, 0.0])
-
-
 def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_not():
     assert "predictions.parquet" in page_of()
     report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle", metrics=SimpleNamespace(accuracy=1.0))
@@ -115,9 +108,9 @@ def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_
 
 def test_rows_of_several_fields_are_a_table_with_shaded_rows():
     table = TokenTable([0, 1, 9], {"shop": ["fuel", "cafe", "fuel"], "eur": ["1", "2", "3"]}, 10)
-    page = page_of(table=table, form="table", contributions=[-0.5, 2.0, None])
+    page = page_of(table=table, form="table", contributions=[-0.5, 2.0, 0.0])
     rows = re.findall(r'<tr class="(\w+)" style="--share: (\d+)%"><th class="number" scope="row">(\d+)<', page)
-    assert rows == [("opposes", "25", "1"), ("supports", "100", "2"), ("unread", "0", "10")]
+    assert rows == [("opposes", "25", "1"), ("supports", "100", "2"), ("opposes", "0", "10")]
     assert "3 of 10 tokens" in page and "<tr class" not in page_of(table=table, form="table")
 
 
@@ -131,11 +124,11 @@ def cells_of(page):
 def test_categories_are_a_strip_coloured_by_id_with_a_legend_of_the_frequent_values():
     texts = ["<fuel>", "cafe", "?", "<fuel>"]
     row = {"table": TokenTable([0, 1, 2, 3], {"shop": texts}, 4), "form": "strip", "tokens": np.array([9, 2, 0, 9])}
-    cells, legend = cells_of(page_of(**row, contributions=[1.0, -0.5, None, 0.0]))
+    cells, legend = cells_of(page_of(**row, contributions=[1.0, -0.5, 0.25, 0.0]))
     assert cells == [
         ("supports deep", str(hue(9)), "1: &lt;fuel&gt;, +1.00", ""),
         ("opposes", str(hue(2)), "2: cafe, -0.50", ""),
-        ("unread new", str(hue(0)), "3: ?, not read", ""),
+        ("supports new", str(hue(0)), "3: ?, +0.25", ""),
         ("opposes deep", str(hue(9)), "4: &lt;fuel&gt;, +0.00", ""),
     ]
     assert legend == [
@@ -165,7 +158,7 @@ def test_numbers_are_lines_or_a_heat_map_of_many_channels(channels):
     values = np.arange(40.0 * channels).reshape(40, channels)
     columns = {f"c{channel}": [] for channel in range(channels)}
     row = {"form": "chart", "values": values, "tokens": values.astype(np.float32)}
-    page = page_of(**row, table=TokenTable(list(range(40)), columns, 40), contributions=[*[0.5] * 39, None])
+    page = page_of(**row, table=TokenTable(list(range(40)), columns, 40), contributions=[*[0.5] * 39, 0.0])
     assert page.count("<svg") == 1 and page.count(">token</text>") == 1
     assert all(f">{name}</text>" in page for name in columns)
     assert ("<image" in page) is (channels > 6) and ("A heat map" in page) is (channels > 6)

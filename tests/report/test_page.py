@@ -21,7 +21,6 @@ from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.decisions.decision import Decision, Guarantee
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
 from seqclf.report.figures import MARGIN
 from seqclf.report.page import write_report
 from seqclf.report.report import Report, worst_mistakes
@@ -124,18 +123,19 @@ def test_the_page_is_small_and_loads_nothing_from_elsewhere(reports, pages):
         assert "http" not in content.replace("http-equiv", "")
 
 
-def test_the_page_of_a_model_that_may_halt_shows_its_curve_and_point(tmp_path):
-    points = [
-        CurvePoint(threshold=threshold, tokens=tokens, recall=recall, accuracy=recall, loss=1 - recall)
-        for threshold, tokens, recall in [(0.1, 0.25, 0.5), (0.7, 0.46, 0.897), (2.0, 0.8, 0.9), (None, 1.0, 0.9)]
-    ]
-    halting = TokensCurve.of_splits({"validation": points, "test": points})
+@pytest.mark.parametrize(
+    ("name", "line"), [("tokens_read", "tokens_read: 50.0% of the tokens"), ("gain", "gain: 2.5 on")]
+)
+def test_the_page_has_a_line_for_each_number_of_the_network(tmp_path, name, line):
     report = simulated_report(rows=300)
-    write_report(replace(report, result=replace(report.result, halting=halting)), tmp_path / "halts.html")
-    page = (tmp_path / "halts.html").read_text(encoding="utf-8")
-    text = visible_text(page)
-    assert "The model reads 46.0% of the tokens of test: macro recall 0.8970, 0.9000 reading all" in text
-    assert "0.46 (the bundle&#39;s)" in page and "at most 0.5 points lower" in text
+    outputs = dict(report.evaluation.outputs)
+    rows = outputs[report.split]
+    values = rows.lengths / 2 if name == "tokens_read" else np.full(len(rows.labels), 2.5)
+    outputs[report.split] = rows._replace(extra={name: values, "pooled": np.zeros((len(values), 2))})
+    evaluation = replace(report.evaluation, outputs=outputs)
+    write_report(replace(report, evaluation=evaluation), tmp_path / "outputs.html")
+    text = visible_text((tmp_path / "outputs.html").read_text(encoding="utf-8"))
+    assert line in text and "pooled" not in text
 
 
 class Tags(HTMLParser):

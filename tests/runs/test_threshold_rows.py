@@ -55,8 +55,8 @@ def basis_of(run):
         ({"monitor": "loss"}, None, "monitor"),
         ({"decision": {"provisional": True}}, None, "a search"),
         ({"trainer": {"callbacks": [{"_target_": "EarlyStopping", "monitor": "loss"}]}}, None, "a callback"),
-        ({"model": {"_target_": f"{AdaptiveClassifier.__module__}.AdaptiveClassifier"}}, None, "stops early"),
-        ({}, AdaptiveClassifier, "stops early"),
+        ({"model": {"_target_": f"{AdaptiveClassifier.__module__}.AdaptiveClassifier"}}, None, "sets more"),
+        ({}, AdaptiveClassifier, "sets more"),
         ({"model": {"_target_": "own.Opaque"}}, None, None),  # unknown until the class is imported
         ({}, Opaque, "sets more"),
     ],

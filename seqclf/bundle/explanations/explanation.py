@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude, with_none
+from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude
 from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
 from seqclf.bundle.rows.windows import RunWindows, id_type, run_windows, source_windows
 from seqclf.bundle.table_predictions import to_library
@@ -32,8 +32,8 @@ UNIT = "sequences"  # unit of the progress bar; `BundleModel.logits` reports mas
 class Explanation(SequencePrediction):
     """Prediction of one sequence, with the contribution of each token.
 
-    `tokens`: text of each token of the truncated sequence. `contributions`: of each token, None for a token that the
-    model did not read. `contributions_by_field`: dict field name → list of its contributions, empty for a single field.
+    `tokens`: text of each token of the truncated sequence. `contributions`: of each token.
+    `contributions_by_field`: dict field name → list of its contributions, empty for a single field.
     `contributions_of_static`: dict static field → contribution. `parents`: for a tree, the index of each node's parent
     in `tokens`, -1 for the root; children come before their parent. For a rejected sequence, all keys but `error` are
     None.
@@ -41,8 +41,8 @@ class Explanation(SequencePrediction):
 
     tokens: list[str] | None
     parents: NotRequired[list[int] | None]
-    contributions: list[float | None] | None
-    contributions_by_field: dict[str, list[float | None]] | None
+    contributions: list[float] | None
+    contributions_by_field: dict[str, list[float]] | None
     contributions_of_static: dict[str, float] | None
 
 
@@ -74,8 +74,8 @@ def explain_rows(
             stop = start + length
             tokens = contributions = by_name = static = None
             if prediction["error"] is None:
-                tokens, contributions = rows.texts[start:stop], with_none(rows.contributions.tokens[start:stop])
-                by_name = {name: with_none(values[start:stop]) for name, values in rows.contributions.by_field.items()}
+                tokens, contributions = rows.texts[start:stop], rows.contributions.tokens[start:stop].tolist()
+                by_name = {name: values[start:stop].tolist() for name, values in rows.contributions.by_field.items()}
                 static = {name: float(values[used]) for name, values in rows.contributions.static.items()}
                 used += 1
             explanation: Explanation = {
@@ -107,7 +107,6 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
             sequences,
             _score(classifier, some.predicted[usable]),
             by_field=by_field,
-            tokens_read=some.extra["tokens_read"][usable] if classifier.may_halt else None,
         )
         kept = some.kept
         skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)
@@ -157,8 +156,8 @@ def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
 def explanations_schema(classifier: BundleModel, ids: pa.DataType | None, *, by_field: bool) -> pa.Schema:
     """Return the schema of an explanation table.
 
-    The columns are `id`, `prediction`, `probability`, `position`, for trees `parent`, `token`, `contribution` (null for
-    a token that the model did not read) and `error`, and `contribution_<field>` for each static field, with the same
+    The columns are `id`, `prediction`, `probability`, `position`, for trees `parent`, `token`, `contribution` and
+    `error`, and `contribution_<field>` for each static field, with the same
     value in all tokens of a row, and with `by_field` for each field of `apart_fields`.
     """
     columns = [("id", ids or pa.int64()), ("prediction", classifier.labels.type), ("probability", pa.float64())]
@@ -219,7 +218,7 @@ def explain_shown(
 ) -> DescribedRow:
     """Return a row of a report page with its contributions to class `predicted`.
 
-    They are those of each shown token, None for one that the model did not read, and of each static field. A row for
+    They are those of each shown token and of each static field. A row for
     which the model would have to read more than `MAX_TOKENS` tokens has none. `fields`: see `row_inputs`.
     """
     arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs if not spec.get("static")}
@@ -234,7 +233,6 @@ def explain_shown(
         _score(classifier, np.array([predicted])),
         by_field=False,
         tokens=np.array(positions, np.int64),
-        tokens_read=classifier.read(sequences).extra["tokens_read"] if classifier.may_halt else None,
     )
     of_static = {name: float(values[0]) for name, values in found.static.items()}
-    return row._replace(contributions=with_none(found.tokens), of_static=of_static)
+    return row._replace(contributions=found.tokens.tolist(), of_static=of_static)

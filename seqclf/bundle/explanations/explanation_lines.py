@@ -20,38 +20,35 @@ SUPPORTS, OPPOSES = "blue", "dark_orange"  # colors that color-blind readers can
 def show_token_bars(
     label: object,
     tokens: Sequence[str],
-    contributions: Sequence[float | None],
-    by_field: Mapping[str, Sequence[float | None]],
+    contributions: Sequence[float],
+    by_field: Mapping[str, Sequence[float]],
     static: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Print a line for each static field, and for each token in the order of the tokens.
 
     For a long sequence, only the `MAX_TOKENS` tokens with the largest absolute contributions are printed.
-    `contributions`: of each token to the prediction `label`, None if the model did not read it. `by_field`: dict field
-    → contributions. `static`: dict static field → its contribution.
+    `contributions`: of each token to the prediction `label`. `by_field`: dict field → contributions. `static`: dict
+    static field → its contribution.
     """
-    read = [value for value in contributions if value is not None]
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
-    largest = max(map(abs, [*read, *static.values()]), default=0.0)
+    largest = max(map(abs, [*contributions, *static.values()]), default=0.0)
     for name, value in static.items():
         console.print(_line("", value, name, largest), soft_wrap=True)
-    strongest = sorted(range(len(read)), key=lambda position: -abs(read[position]))[:MAX_TOKENS]
+    strongest = sorted(range(len(contributions)), key=lambda position: -abs(contributions[position]))[:MAX_TOKENS]
     before = -1
-    for position in [*sorted(strongest), len(read)]:
+    for position in [*sorted(strongest), len(contributions)]:
         if position > before + 1:
             console.print(f"{'…':>5}  {position - before - 1:,} more tokens")
-        if position < len(read):
-            console.print(token_line(position, tokens[position], read, by_field, largest), soft_wrap=True)
+        if position < len(contributions):
+            console.print(token_line(position, tokens[position], contributions, by_field, largest), soft_wrap=True)
         before = position
-    if len(read) < len(tokens):
-        console.print(f"{'…':>5}  {len(tokens) - len(read):,} tokens that the model did not read")
 
 
 def token_line(
     position: int,
     token: str,
     contributions: Sequence[float],
-    by_field: Mapping[str, Sequence[float | None]],
+    by_field: Mapping[str, Sequence[float]],
     largest: float,
 ) -> Text:
     """Return the line of the token at `position`. The bar of the `largest` contribution has the full length."""

@@ -7,7 +7,6 @@ token.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -27,8 +26,8 @@ Score = Callable[[Ragged, np.ndarray], np.ndarray]
 class Contributions(NamedTuple):
     """Contributions of S tokens to the predicted class, in log-odds. A positive contribution supports the prediction.
 
-    The tokens of consecutive rows are concatenated. `tokens`: (S,) contribution of each token with all of its fields,
-    NaN if the model did not read it. `by_field`: dict field name → (S,) contribution of the field; they need not add up
+    The tokens of consecutive rows are concatenated. `tokens`: (S,) contribution of each token with all of its fields, 0
+    if the model stopped before it. `by_field`: dict field name → (S,) contribution of the field; they need not add up
     to that of the token. `static`: dict static field → (N,) its contribution to the prediction of each row.
     """
 
@@ -51,15 +50,6 @@ def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return chosen - highest - np.log(np.exp(others - highest[:, None]).sum(axis=1))
 
 
-def with_none(contributions: np.ndarray) -> list[float | None]:
-    """Return contributions as a list of floats, in which None replaces NaN (the token was not read).
-
-    >>> with_none(np.array([0.5, np.nan]))
-    [0.5, None]
-    """
-    return [None if math.isnan(value) else value for value in contributions.tolist()]
-
-
 def apart_fields(encoders: Mapping[str, FieldEncoder]) -> list[str]:
     """Return the names of the token fields that are explained apart: all fields, or none if there is a single field."""
     names = list(tokens_of(encoders))
@@ -73,26 +63,22 @@ def occlude(
     *,
     by_field: bool,
     tokens: np.ndarray | None = None,
-    tokens_read: np.ndarray | None = None,
 ) -> Contributions:
     """Return the contributions of the tokens of N encoded sequences.
 
     Each token is occluded in a copy of its sequence. With `by_field`, each field of a token is also occluded alone.
     Each static field is occluded alone. `score`: see `Score`. `tokens`: (M,) ascending indices of the tokens to
-    occlude, None for all. `tokens_read`: (N,) number of tokens after which the model stopped, None if it reads all;
-    those after it have the contribution NaN.
+    occlude, None for all.
     """
     lengths, starts = sequences.lengths, sequences.offsets[:-1]
     chosen = np.arange(int(lengths.sum())) if tokens is None else tokens
     rows = np.searchsorted(sequences.offsets, chosen, side="right") - 1
-    is_read = np.ones(len(chosen), bool) if tokens_read is None else chosen < (starts + tokens_read)[rows]
-    read = np.flatnonzero(is_read)
-    part = np.cumsum(lengths[rows[read]], dtype=np.int64) // MAX_OCCLUDED_TOKENS
-    parts = np.split(read, np.flatnonzero(np.diff(part)) + 1) if len(read) else []
+    part = np.cumsum(lengths[rows], dtype=np.int64) // MAX_OCCLUDED_TOKENS
+    parts = np.split(np.arange(len(chosen)), np.flatnonzero(np.diff(part)) + 1) if len(chosen) else []
     complete = score(sequences, np.arange(len(lengths)))
 
     def contributions(names: Iterable[str]) -> np.ndarray:
-        changes = np.where(is_read, 0.0, np.nan)
+        changes = np.zeros(len(chosen))
         for some in parts:
             copies = take(sequences, rows[some])
             occluded = dict(copies.fields)

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -20,7 +20,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL
 from seqclf.bundle.session import explain_run_errors, require_shape, runs_on_gpu
-from seqclf.bundle.step_model import STEP, Read, StepModel, read_chunks
+from seqclf.bundle.step_model import Read, StepModel, read_chunks
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
 
@@ -50,26 +50,14 @@ class BatchLimits(NamedTuple):
         return cls(MAX_TOKENS * (4 if by_chunks else 1), min(threads, MAX_WORKERS))
 
 
-class BatchReader(Protocol):
-    """Interface of a model that reads a padded batch (see `pad`). Several threads may call a reader at the same time.
-
-    `file`: name of the model file in the bundle. `session`: ONNX Runtime session of the model. `extra`: dict name of an
-    output beside the logits → array without rows.
-    """
-
-    file: str
-    session: Any
-    extra: Mapping[str, np.ndarray]
-
-    def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read: ...
-
-
 class WholeSequences:
     """Reads all tokens of a batch in one run of `model.onnx`.
 
     A row of more than `long_row` tokens, which is a batch of its own, is read by chunks if the model can (`open_step`),
-    so that its memory does not grow with its length. `inputs`: names of the fields, which are inputs of the model.
-    `extra`: see `BatchReader`.
+    so that its memory does not grow with its length. A model that `halts` reads all rows of more than one chunk so, up
+    to the token at which each halts. `inputs`: names of the fields, which are inputs of the model.
+    `extra`: dict name
+    of an output beside the logits → array without rows.
     """
 
     file = MODEL
@@ -80,12 +68,15 @@ class WholeSequences:
         inputs: Sequence[str],
         open_step: Callable[[], StepModel] | None = None,
         extra: Mapping[str, np.ndarray] = MappingProxyType({}),
+        *,
+        halts: bool = False,
     ):
         self.session = session
         self.inputs = inputs
         self.extra = extra
         self.open_step = None if open_step is None else cache(open_step)
-        self.long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
+        long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
+        self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
         self._one_long_row = Lock()  # because each may take all memory that `RowMemory` allows
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
@@ -93,7 +84,7 @@ class WholeSequences:
         if lengths.max() <= self.long_row:
             return self._run(arrays)
         if self.open_step is not None:
-            return read_chunks(self.open_step(), fields, lengths, LONG_ROW_CHUNK)
+            return read_chunks(self.open_step(), fields, lengths, self.chunk)
         options = onnxruntime.RunOptions()
         if not runs_on_gpu(self.session):  # ONNX Runtime would keep the memory of each long row
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
@@ -105,21 +96,6 @@ class WholeSequences:
         return Read(logits, dict(zip(self.extra, others, strict=True)))
 
 
-class UntilHalted:
-    """Reads `chunk` tokens of each sequence at a time with `step.onnx`, until the sequence halts or ends."""
-
-    file = STEP
-
-    def __init__(self, model: StepModel, chunk: int):
-        self.model = model
-        self.session = model.session
-        self.extra: Mapping[str, np.ndarray] = {"tokens_read": np.empty(0, np.int64)}
-        self.chunk = chunk
-
-    def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
-        return read_chunks(self.model, fields, lengths, self.chunk)
-
-
 def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     """Return the row indices of batches of similar length, of at most `max_tokens` tokens with padding."""
     if len(lengths) == 1:
@@ -129,7 +105,7 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     return plan_batches(lengths, max_tokens=max_tokens, overhead=BATCH_OVERHEAD, **plan)  # type: ignore[arg-type]
 
 
-def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
+def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
     """Return the results of N encoded sequences, in their order, from batches of similar length."""
     logits = np.empty((len(sequences), classes), np.float32)
     extra = {name: np.empty((len(sequences), *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}

@@ -33,7 +33,7 @@ class DescribedRow(NamedTuple):
     """Readable description of a sequence.
 
     `texts`: dict text field → original text. `table`: the first and the last tokens, as the model gets them.
-    `contributions`: contribution of each of them in log-odds, None for a token that the model did not read; None if the
+    `contributions`: contribution of each of them in log-odds, None if the
     prediction is not explained. `form`: "table" if the tokens have several fields, otherwise the form of the field.
     `tokens`: (T,) ids of a strip, or (T, D) encoded channels of a chart. `values`: (T, W) numbers of a chart in the
     units of the data, NaN where missing. `static`: dict static field → text. `of_static`: dict static field →
@@ -43,7 +43,7 @@ class DescribedRow(NamedTuple):
     id: str
     texts: Mapping[str, str]
     table: TokenTable
-    contributions: Sequence[float | None] | None = None
+    contributions: Sequence[float] | None = None
     form: Literal["table", "strip", "chart", "text"] = "text"
     tokens: np.ndarray | None = None
     values: np.ndarray | None = None

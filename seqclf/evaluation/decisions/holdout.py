@@ -19,7 +19,7 @@ SEED = 0
 HALF = 0.5  # fraction of validation that is held out where validation chooses more than the weights of heads
 FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
 UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
-ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that may stop early
+ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that sets more
 
 
 def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> str | None:
@@ -30,13 +30,12 @@ def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> st
     >>> chosen_by_validation({"monitor": "loss"}), chosen_by_validation({"monitor": None})
     ('validation chooses the epoch (monitor)', None)
     """
-    halts = settings.get("model", {}).get("_target_") == ADAPTIVE if network is None else network.halts
+    is_adaptive = settings.get("model", {}).get("_target_") == ADAPTIVE
     callbacks = settings.get("trainer", {}).get("callbacks") or ()
     reasons = {
         "validation chooses the epoch (monitor)": settings.get("monitor") is not None,
         "a callback watches validation (trainer.callbacks)": any("monitor" in callback for callback in callbacks),
-        "validation chooses where the model stops early": halts,
-        "validation sets more than weights of heads": network is not None and not network.cross_fits(),
+        "validation sets more than weights of heads": is_adaptive if network is None else not network.cross_fits(),
         "a search chooses the settings (decision.provisional)": settings.get("decision", {}).get("provisional"),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

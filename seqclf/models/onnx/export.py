@@ -55,8 +55,8 @@ class _ExportedStep(nn.Module):
         super().__init__()
         self.step = step
 
-    def forward(self, fields: dict[str, Tensor], lengths: Tensor, more: dict[str, Tensor], states: list[Tensor]) -> Any:
-        result = self.step(fields, lengths, states, **more)
+    def forward(self, fields: dict[str, Tensor], lengths: Tensor, states: list[Tensor]) -> Any:
+        result = self.step(fields, lengths, states)
         return (result["logits"], *(result[name] for name in self.step.more_outputs), *result["states"])
 
 
@@ -120,16 +120,15 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
 def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
     """Export the streaming form of a classifier to `path`, and return the exported `ChunkStep`; `None` if it has none.
 
-    The inputs are those of `export_onnx` for the tokens of one chunk, `state/<name>` (batch, *shape) for each state,
-    and the `more_inputs` of the `ChunkStep`. The outputs are `logits` (batch, classes) after the chunk, its
-    `more_outputs`, and `next/<name>` for each state.
+    The inputs are those of `export_onnx` for the tokens of one chunk, and `state/<name>` (batch, *shape) for each
+    state. The outputs are `logits` (batch, classes) after the chunk, the `more_outputs` of the `ChunkStep`, and
+    `next/<name>` for each state.
     """
     tensors = _example_tensors(fields, EXAMPLE_TIME)
     step = _exportable_copy(classifier, "model").step_form()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
-    more = {name: torch.tensor(value) for name, value in step.more_inputs.items()}
     static = {spec["name"] for spec in static_specs(fields)}
     field_axes, length_axes = _free_axes(tensors, static)
     state_axes = [{0: length_axes[0]} for _ in states]
@@ -138,10 +137,10 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
         try:
             program = _converted(
                 exported,
-                (*_arguments(tensors), more, states),  # a dict as last argument would become keyword arguments
-                [*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
+                (*_arguments(tensors), states),
+                [*tensors, *(STATE_INPUT + state.name for state in step.states)],
                 ["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
-                (field_axes, length_axes, dict.fromkeys(more), state_axes),
+                (field_axes, length_axes, state_axes),
             )
         except Exception as error:  # a third-party encoder may raise any exception
             raise InputError(

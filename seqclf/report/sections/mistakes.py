@@ -24,15 +24,14 @@ LINE_COLUMNS = 3  # tokens of one field with more columns are shown as a table i
 LEGEND = 8  # values in the legend of a strip
 MAX_COLUMNS = 30  # columns of a table
 NUMERIC = re.compile(r"[-+≤≥]?\d")  # start of a number or a duration
-NOT_READ = "not read"  # text instead of a contribution, for a token that the model did not read
 BLANK = "␣"  # symbol for a blank token, which character tokenizers produce
 
 
 class LineToken(NamedTuple):
     """A token in a line of tokens.
 
-    `side`: "supports", "opposes", "unread" if the model did not read the token, or "" without contributions. `share`:
-    strength of the background, as a CSS percentage. `value`: contribution as text.
+    `side`: "supports", "opposes", or "" without contributions. `share`: strength of the background, as a CSS
+    percentage. `value`: contribution as text.
     """
 
     text: str
@@ -69,7 +68,6 @@ def mistakes_section(report: Report) -> Section | None:
         "split": report.split,
         "mistakes": list(map(_shown, report.mistakes)),
         "explained": sum(values is not None for values in contributions),
-        "unread": any(None in (values or ()) for values in contributions),
         "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
     }
     return Section("Worst errors", [Template("run/mistakes.html", context)])
@@ -105,13 +103,13 @@ def _cells(row: DescribedRow) -> list[tuple[int, int, LineToken]]:
 def _chart(row: DescribedRow) -> Markup:
     assert row.tokens is not None and row.values is not None, "numbers of a chart"
     contributions, names = row.contributions or [], [shortened(name, 30) for name in row.table.columns]
-    largest = max((abs(value or 0.0) for value in contributions), default=0.0)
+    largest = max(map(abs, contributions), default=0.0)
     places = zip(row.table.positions, contributions, strict=False)
     bands = [(position, value / largest) for position, value in places if value]
     return sequence_chart(names, row.values, row.tokens[:, : len(names)], bands)
 
 
-def _token_line(table: TokenTable, contributions: Sequence[float | None] | None) -> list[LineToken]:
+def _token_line(table: TokenTable, contributions: Sequence[float] | None) -> list[LineToken]:
     """Return the first and last tokens of a row, at least one of each, in at most `MAX_LINE` characters."""
     tokens = [shortened(" ".join(texts), MAX_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
     most = len(tokens)
@@ -132,13 +130,11 @@ def _ends(count: int, most: int) -> list[int]:
     return shown if most == count else [*shown[: most // 2], *shown[-(most // 2) :]]
 
 
-def _line_token(text: str, contributions: Sequence[float | None] | None, index: int) -> LineToken:
+def _line_token(text: str, contributions: Sequence[float] | None, index: int) -> LineToken:
     if contributions is None:
         return LineToken(text)
     value = contributions[index]
-    if value is None:
-        return LineToken(text or BLANK, "unread", "0%", NOT_READ)
-    side, largest = "supports" if value > 0 else "opposes", max(abs(other or 0.0) for other in contributions) or 1.0
+    side, largest = "supports" if value > 0 else "opposes", max(map(abs, contributions)) or 1.0
     return LineToken(text or BLANK, side, f"{100 * abs(value) / largest:.0f}%", _contribution(value))
 
 
@@ -146,11 +142,11 @@ def _gap(count: int) -> LineToken:
     return LineToken(f"… {count:,} more …")
 
 
-def _contribution(value: float | None) -> str:
-    return NOT_READ if value is None else f"{value:+.2f}"
+def _contribution(value: float) -> str:
+    return f"{value:+.2f}"
 
 
-def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
+def _token_table(table: TokenTable, contributions: Sequence[float] | None) -> Table:
     columns = dict(list(table.columns.items())[:MAX_COLUMNS])
     kinds = {
         shortened(name, 30): "number" if all(map(NUMERIC.match, filter(None, texts))) else "text"
