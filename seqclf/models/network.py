@@ -20,6 +20,7 @@ class SequenceNetwork(nn.Module):
     config as keyword arguments. The logits of a sequence must depend only on the tokens of the sequence. A subclass
     must define `forward`, and may define the other methods.
 
+    >>> import torch
     >>> class Mean(SequenceNetwork):
     ...     def __init__(self, fields, num_classes):
     ...         super().__init__()
