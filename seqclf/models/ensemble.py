@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.network import SequenceNetwork, vote
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.training_loss import Loss, TrainingLoss
 
@@ -22,8 +21,7 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 class Ensemble(SequenceNetwork):
     """Ensemble of classifiers of one architecture with different initial weights (Lakshminarayanan et al. 2017).
 
-    In training, the logits stay separate (members, B, C), so that each member learns from its own errors. In
-    evaluation, `vote` averages the members' probabilities to logits (B, C).
+    Each member learns from its own errors, and `vote` averages the members' probabilities to logits (B, C).
     """
 
     def __init__(self, members: Iterable[SequenceNetwork]):
@@ -38,18 +36,8 @@ class Ensemble(SequenceNetwork):
             member.load_vectors(name, vectors)
 
     def fit_to(self, rows: SplitRows) -> None:
-        """Fit the first member to the rows. The others take its buffers, because all members have one front end."""
-        first, *others = self.members
-        if type(first).fit_to is SequenceNetwork.fit_to:
-            return  # buffers of a network that is not fitted are its own
-        first.fit_to(rows)
-        for member in others:
-            for name, buffer in member.named_buffers():
-                buffer.copy_(first.get_buffer(name))
-
-    def frozen_outputs(self, rows: SplitRows) -> Any:
-        """Return the outputs of the first member. Members have the same frozen parts."""
-        return self.members[0].frozen_outputs(rows)
+        for member in self.members:
+            member.fit_to(rows)
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:
         texts = [member.fit_to_validation(rows) for member in self.members]
@@ -79,10 +67,7 @@ class Ensemble(SequenceNetwork):
         return {name: vote(torch.stack([parts[name] for parts in of_members])) for name in of_members[0]}
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        if self.training:
-            return torch.stack([member(fields, lengths, host_lengths) for member in self.members])
-        together = self.members[0].forward_together(list(self.members), fields, lengths, host_lengths)
-        return vote(torch.stack(together))
+        return vote(torch.stack([member(fields, lengths, host_lengths) for member in self.members]))
 
     def training_loss(
         self,
@@ -108,15 +93,19 @@ NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or
 
 
 def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:
-    """Build the network of a `_target_` dict, or an ensemble of networks if its key `members` is above 1."""
+    """Build the network of a `_target_` dict, or an ensemble of networks if its key `members` is above 1.
+
+    A class with a `config_class` has its members inside.
+    """
     target = model["_target_"]
+    is_inside = hasattr(locate_subclass(target, SequenceNetwork, "model._target_"), "config_class")
     if static_specs(fields) and not reads_static(target):
         raise InputError(f"model._target_={target}", *NO_STATIC)
-    design = {key: value for key, value in model.items() if key not in RUN_SETTINGS}
+    design = {key: value for key, value in model.items() if is_inside or key not in RUN_SETTINGS}
     # Members differ only in their random initial weights.
     networks = [
         build(design, SequenceNetwork, "model._target_", fields=fields, num_classes=num_classes)
-        for _ in range(model["members"])
+        for _ in range(1 if is_inside else model["members"])
     ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
         raise InputError(
@@ -134,13 +123,3 @@ def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int
             "an adaptive model is one network, as members would halt at different tokens",
             "set model.members=1",
         )
-
-
-def vote(logits: Tensor) -> Tensor:
-    """Average the members' probabilities and return them as log-probabilities (B, C). `logits`: (members, B, C).
-
-    >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
-    tensor([[0.6000, 0.4000]])
-    """
-    # Average probabilities and not raw logits, because a member with larger logits would get more weight.
-    return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -126,22 +126,11 @@ class SequenceNetwork(nn.Module):
         problem = f"{network} has no method load_vectors(name, vectors)"
         raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
 
-    def independent_parts(self) -> list[SequenceNetwork]:
-        """Return the networks that are trained independently: the members of an ensemble, or only this network."""
-        return [self]
-
     def parts(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
     ) -> dict[str, Tensor]:
         """Return a dict name → logits (B, C) of parts that are models on their own, for the ladder of a run."""
         return {}
-
-    @staticmethod
-    def forward_together(
-        members: Sequence[Any], fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> list[Tensor]:
-        """Return the logits (B, C) of each member of an ensemble. Members that share a part may compute it once."""
-        return [member(fields, lengths, host_lengths) for member in members]
 
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
@@ -156,3 +145,13 @@ class SequenceNetwork(nn.Module):
     def step_form(self) -> Any:
         """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""
         return None
+
+
+def vote(logits: Tensor) -> Tensor:
+    """Average the members' probabilities and return them as log-probabilities (B, C). `logits`: (members, B, C).
+
+    >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
+    tensor([[0.6000, 0.4000]])
+    """
+    # Average probabilities and not raw logits, because a member with larger logits would get more weight.
+    return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

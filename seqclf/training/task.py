@@ -122,7 +122,7 @@ class SequenceTask(pl.LightningModule):
         return SplitRows(train, digest, weights, self.device)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
+        """Return logits (B, C)."""
         return self.model(batch.fields, batch.lengths, batch.host_lengths)
 
     def logits_of(self, batch: Batch) -> Tensor:
@@ -188,8 +188,8 @@ class SequenceTask(pl.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        members = self.model.independent_parts()
-        if len(members) == 1 or not gradient_clip_val or gradient_clip_algorithm == "value":
+        members = getattr(self.model, "members", ())
+        if len(members) < 2 or not gradient_clip_val or gradient_clip_algorithm == "value":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         else:  # a large gradient of one member must not shrink the steps of others
             for member in members:

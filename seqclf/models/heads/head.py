@@ -21,8 +21,8 @@ class Head(nn.Module):
     """Base class of heads: fields and their reading by the front end → logits (B, C).
 
     The constructor gets `front` (the front end, whose sizes it may read), `fields` (specs of the model's inputs),
-    `num_classes`, and those settings of the model config that it takes by name. A head without parameters is not
-    trained: its method `fit` sets its buffers. The logits of a sequence must depend only on the tokens of the sequence.
+    `num_classes`, and the other keys of its entry in `model.heads`. A head without parameters is not trained: `fit`
+    sets its buffers, and members of an ensemble share it. Logits must depend only on the tokens of the sequence.
 
     >>> class Levels(Head):
     ...     def __init__(self, front, fields, num_classes):
@@ -137,4 +137,4 @@ class HeadsStep(nn.Module):
             logits.append(of_head)
             after = [*after, *new]
             first = last
-        return {"logits": self.network.added(logits), "states": after}
+        return {"logits": self.network.added([logits]), "states": after}

@@ -13,6 +13,7 @@ from torch.nn import functional
 from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.frozen.front_end import FrontEnd, Reading
+from seqclf.models.heads.config import RecurrentConfig
 from seqclf.models.heads.head import Head, HeadStep, masked_columns
 from seqclf.models.heads.masked_norm import MaskedNorm
 from seqclf.models.pooling import Pooling, token_mask
@@ -27,19 +28,6 @@ class RecurrentHead(Head):
     """Windows and embedded ids → linear layer → batch normalization → recurrent layers → mean and max → logits.
 
     Static fields are joined to the mean and max (see `StaticFields`).
-
-    Args:
-        embedding_size: Size of the vector of an id, of categories and sets.
-        projection_size: Size of the linear layer.
-        hidden_size: Number of units of each recurrent layer and direction.
-        cell: "lstm", "gru" or "rnn".
-        residual_layers: Number of residual layers at the end of the stack (see `Recurrent`).
-        bidirectional: True for a second direction in each layer.
-        convolution: Number of windows that a residual convolution before the recurrent layers reads; 0 for none.
-        dropout: Dropout probability of the pooled vector.
-        feature_dropout: Dropout probability of the features of each window.
-        token_dropout: Probability that training replaces an id by the unknown id.
-        number_noise: Standard deviation of the noise that training adds to scaled numbers, if windows are tokens.
     """
 
     reads_windows = True
@@ -51,57 +39,48 @@ class RecurrentHead(Head):
         front: FrontEnd,
         fields: Sequence[FieldSpec],
         num_classes: int,
-        *,
-        embedding_size: int,
-        projection_size: int,
-        hidden_size: int,
-        cell: str,
-        layers: int,
-        residual_layers: int,
-        bidirectional: bool,
-        convolution: int,
-        dropout: float,
-        feature_dropout: float,
-        token_dropout: float,
-        number_noise: float,
+        config: RecurrentConfig,
     ):
         super().__init__(front, fields, num_classes)
         self.window, self.inputs = front.window, front.window_size
         with_ids = [field for field in token_specs(fields) if field["kind"] in ("category", "bag")]
         self.embedding = (
-            FieldEmbedding(with_ids, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=0.0)
+            FieldEmbedding(
+                with_ids, embedding_size=config.embedding_size, token_dropout=config.token_dropout, number_noise=0.0
+            )
             if with_ids
             else None
         )
         embedded = self.embedding.size if self.embedding is not None else 0
-        self.project = nn.Linear(self.inputs + embedded, projection_size)
+        size, reads = config.projection_size, config.convolution
+        self.project = nn.Linear(self.inputs + embedded, size)
         if self.embedding is not None and front.bank is None:
             # A number is one input beside the many of an id, and would hardly be heard at first.
             with torch.no_grad():
-                self.project.weight[:, : self.inputs] *= embedding_size**0.5
-        self.norm = MaskedNorm(projection_size)
-        self.convolution = nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
-        self.convolution_norm = MaskedNorm(projection_size) if convolution else None
+                self.project.weight[:, : self.inputs] *= config.embedding_size**0.5
+        self.norm = MaskedNorm(size)
+        self.convolution = nn.Conv1d(size, size, reads, bias=False) if reads else None
+        self.convolution_norm = MaskedNorm(size) if reads else None
         # Windows before and after a window that the convolution reads; none after it in one direction.
-        self.margins = (convolution // 2, convolution - 1 - convolution // 2) if bidirectional else (convolution - 1, 0)
+        self.margins = (reads // 2, reads - 1 - reads // 2) if config.bidirectional else (reads - 1, 0)
         self.recurrent = Recurrent(
-            projection_size,
-            cell=cell,
-            hidden_size=hidden_size,
-            layers=layers,
-            residual_layers=residual_layers,
-            bidirectional=bidirectional,
-            dropout=feature_dropout,
+            size,
+            cell=config.cell,
+            hidden_size=config.hidden_size,
+            layers=config.layers,
+            residual_layers=config.residual_layers,
+            bidirectional=config.bidirectional,
+            dropout=config.feature_dropout,
         )
-        self.pooling = Pooling("mean+max", projection_size + self.recurrent.size, self.recurrent.backward_size)
+        self.pooling = Pooling("mean+max", size + self.recurrent.size, self.recurrent.backward_size)
         self.pooled_norm = MaskedNorm(self.pooling.size)
         self.static = StaticFields(fields, self.pooling.size)
         self.output = nn.Linear(self.static.size, num_classes)
-        self.dropout, self.feature_dropout = nn.Dropout(dropout), nn.Dropout(feature_dropout)
+        self.dropout, self.feature_dropout = nn.Dropout(config.dropout), nn.Dropout(config.feature_dropout)
         # Masks, sines and other channels that are not standardized get no noise.
         numbers = [field for field in token_specs(fields) if field["kind"] == "number"]
         scaled = [flag for field in numbers for flag in field.get("scaled", [True] * field["width"])]
-        noise = number_noise if front.window == 1 else 0.0
+        noise = config.number_noise if front.window == 1 else 0.0
         # The noise (D,) of the numbers, which are the last channels of a window.
         self.register_buffer("noise", noise * torch.tensor(scaled, dtype=torch.float32), persistent=False)
         self.has_noise = bool(noise and any(scaled))
