@@ -111,7 +111,7 @@ class AdaptiveClassifier(SequenceClassifier):
     @classmethod
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
         """Raise InputError if the encoder is bidirectional or cannot read a sequence in chunks."""
-        if encoder.step_form() is None:
+        if encoder.streaming() is None:
             problem = "an adaptive model reads each sequence once, from its start"
             if encoder.backward_size:
                 raise InputError("model.bidirectional=true", problem, "set model.bidirectional=false")
@@ -200,8 +200,8 @@ class AdaptiveClassifier(SequenceClassifier):
         parts = zip(joined.split(size), labels.split(size), strict=True)
         return torch.cat([checkpoint(costs, *part, use_reentrant=False) for part in parts])
 
-    def step_form(self) -> AdaptiveStep:
-        return AdaptiveStep(self, self.encoder.step_form())
+    def streaming(self) -> AdaptiveStep:
+        return AdaptiveStep(self, self.encoder.streaming())
 
 
 def certainty_of(logits: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class ChunkStep(nn.Module):
     """A `SequenceClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
     `states`: list of `State`, as in `forward`: those of the encoder, then those of the pooling. It runs only inside the
-    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.step_form`).
+    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.streaming`).
     """
 
     more_inputs: Mapping[str, float] = MappingProxyType({})  # additional scalar inputs: name → example value

@@ -86,10 +86,6 @@ class SequenceClassifier(SequenceNetwork):
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
         """Raise InputError, with the config key, if this class cannot use `encoder`. A subclass may reject some."""
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of a field with pretrained vectors (see `SequenceNetwork.load_vectors`)."""
-        self.embedding.load_vectors(name, vectors)
-
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
         outputs, output_lengths = self.encode(fields, lengths, host_lengths)
@@ -112,7 +108,7 @@ class SequenceClassifier(SequenceNetwork):
         """Return the logits (N, C) for pooled vectors (N, P). `fields`: dict static field → its values (N, …)."""
         return self.output(self.dropout(self.join(pooled, fields)))
 
-    def step_form(self) -> ChunkStep | None:
+    def streaming(self) -> ChunkStep | None:
         """Return the streaming form of this classifier, or `None` if the encoder cannot read a sequence in chunks."""
-        encoder = self.encoder.step_form()
+        encoder = self.encoder.streaming()
         return None if encoder is None else ChunkStep(self, encoder)

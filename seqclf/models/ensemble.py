@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
@@ -30,42 +29,6 @@ class Ensemble(SequenceNetwork):
         self.members: Any = nn.ModuleList(networks)
         self.shortening = networks[0].shortening
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of the field `name` in every member with pretrained `vectors` (size, D)."""
-        for member in self.members:
-            member.load_vectors(name, vectors)
-
-    def fit_to(self, rows: SplitRows) -> None:
-        for member in self.members:
-            member.fit_to(rows)
-
-    def fit_to_validation(self, rows: SplitRows) -> str | None:
-        texts = [member.fit_to_validation(rows) for member in self.members]
-        return "; ".join(text for text in texts if text is not None) or None
-
-    def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
-        """Return the vote (N, C) of the members' logits."""
-        logits = [member.cross_fitted_logits(rows, fifth) for member in self.members]
-        return None if any(part is None for part in logits) else vote(torch.from_numpy(np.stack(logits))).numpy()
-
-    def forget_validation(self) -> None:
-        for member in self.members:
-            member.forget_validation()
-
-    def take_from(self, other: Any) -> None:
-        for member, source in zip(self.members, other.members, strict=True):
-            member.take_from(source)
-
-    def independent_parts(self) -> list[SequenceNetwork]:
-        return list(self.members)
-
-    def parts(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
-        """Return the votes of the members' parts of the same name."""
-        of_members = [member.parts(fields, lengths, host_lengths) for member in self.members]
-        return {name: vote(torch.stack([parts[name] for parts in of_members])) for name in of_members[0]}
-
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         return vote(torch.stack([member(fields, lengths, host_lengths) for member in self.members]))
 
@@ -81,6 +44,11 @@ class Ensemble(SequenceNetwork):
         parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in self.members]
         logits = vote(torch.stack([part.logits.detach() for part in parts]))
         return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())
+
+
+def networks_of(network: SequenceNetwork) -> list[SequenceNetwork]:
+    """Return the networks that are fitted to rows: the members of an `Ensemble`, or the network itself."""
+    return list(network.members) if isinstance(network, Ensemble) else [network]
 
 
 def reads_static(target: str) -> bool:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.errors import InputError
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 
@@ -20,7 +19,8 @@ class SequenceNetwork(nn.Module):
 
     The constructor gets `fields` (the field specs of the inputs), `num_classes`, and the arguments in the network's
     config as keyword arguments. The logits of a sequence must depend only on the tokens of the sequence. A subclass
-    must define `forward`, and may define the other methods.
+    must define `forward`, and may define `outputs`, `training_loss`, `fit_to`, `fit_to_validation` with
+    `cross_fitted_logits`, and `streaming`. An attribute `members` lists modules that are trained independently.
 
     >>> class Mean(SequenceNetwork):
     ...     def __init__(self, fields, num_classes):
@@ -85,14 +85,6 @@ class SequenceNetwork(nn.Module):
         of the structure. With several ranks, all get the buffers of the first rank.
         """
 
-    def frozen_outputs(self, rows: SplitRows) -> Any:
-        """Return what the network computes of the training rows without trained weights, or None.
-
-        The result has a method `batch(rows, tokens)`: for row positions (B,) and the number of tokens of the padded
-        batch, it returns a dict of tensors that `training_loss` gets in `fields`, beside the fields of the batch.
-        """
-        return None
-
     def fit_to_validation(self, rows: SplitRows) -> str | None:
         """Set buffers by validation rows, after the training. Return a text about them, or None if there are none.
 
@@ -109,10 +101,14 @@ class SequenceNetwork(nn.Module):
         return None
 
     @classmethod
-    def cross_fits(cls) -> bool:
-        """Return True if the class that defines `fit_to_validation`, or one below, defines `cross_fitted_logits`."""
+    def cross_fits(cls, members: int = 1) -> bool:
+        """Return True if the class that defines `fit_to_validation`, or one below, defines `cross_fitted_logits`.
+
+        An `Ensemble` of such networks does not cross-fit.
+        """
         owner = next(kind for kind in cls.__mro__ if {"fit_to_validation", "cross_fitted_logits"} & vars(kind).keys())
-        return "cross_fitted_logits" in vars(owner)
+        is_one = members == 1 or owner is SequenceNetwork or hasattr(cls, "config_class")
+        return is_one and "cross_fitted_logits" in vars(owner)
 
     def forget_validation(self) -> None:
         """Undo `fit_to_validation`, before the training of a checkpoint goes on."""
@@ -120,17 +116,12 @@ class SequenceNetwork(nn.Module):
     def take_from(self, other: Any) -> None:
         """Take what validation rows have set from another network of the same settings (see `fit_to_validation`)."""
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of field `name` with `vectors` (size, D), one per id, or raise InputError."""
-        network = f"{type(self).__module__}.{type(self).__qualname__}"
-        problem = f"{network} has no method load_vectors(name, vectors)"
-        raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
-
     def parts(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
     ) -> dict[str, Tensor]:
-        """Return a dict name → logits (B, C) of parts that are models on their own, for the ladder of a run."""
-        return {}
+        """Return the further logits of `outputs`, for the ladder of a run."""
+        known, found = ("logits", *self.extra_outputs), self.outputs(fields, lengths, host_lengths)
+        return {name: logits for name, logits in found.items() if name not in known}
 
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
@@ -142,7 +133,7 @@ class SequenceNetwork(nn.Module):
         """Return the smallest distance between a halting score and the threshold for each sequence (B,)."""
         return torch.full(lengths.shape, math.inf)
 
-    def step_form(self) -> Any:
+    def streaming(self) -> Any:
         """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""
         return None
 

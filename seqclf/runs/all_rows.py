@@ -23,6 +23,7 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
+from seqclf.models.ensemble import networks_of
 from seqclf.runs.fit import Training, run_trainer, take_weights
 from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.trainer import make_task, make_trainer
@@ -75,7 +76,8 @@ def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
         task = _new_task(training, rows)
         plan = _plan(training, rows, first.trained_steps)
         _train(task, training.config, plan, folder)
-        task.model.take_from(first.model)
+        for network, source in zip(networks_of(task.model), networks_of(first.model), strict=True):
+            network.take_from(source)
         _save(task, plan, chosen, target)
         return training.load(target)
     finally:

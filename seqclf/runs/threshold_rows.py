@@ -21,6 +21,7 @@ from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
+from seqclf.models.ensemble import networks_of
 from seqclf.models.network import SequenceNetwork
 from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.losses import class_weights_of
@@ -60,8 +61,9 @@ def rows_for(task: SequenceTask, validation: Split) -> SplitRows:
 def fit_to_validation(task: SequenceTask, validation: Split, checkpoint: Path) -> bool:
     """Let a trained network read the validation rows, and save what they set. Returns False if they set nothing."""
     rows = rows_for(task, validation)
-    text = task.model.fit_to_validation(rows) if len(rows) else None
-    if text is None:
+    texts = [part.fit_to_validation(rows) for part in networks_of(task.model)] if len(rows) else []
+    text = "; ".join(filter(None, texts))
+    if not text:
         return False
     console.print(f"heads: {text}", soft_wrap=True)
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)

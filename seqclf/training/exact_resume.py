@@ -10,7 +10,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
 from seqclf.errors import InputError
-from seqclf.models.ensemble import Ensemble
+from seqclf.models.ensemble import networks_of
+from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.models.network import SequenceNetwork
 from seqclf.training.weight_average import TRAINED
 
@@ -62,8 +63,9 @@ class ExactResume(Callback):
             for buffer in task.model.buffers() if trainer.world_size > 1 else ():
                 buffer.copy_(trainer.strategy.broadcast(buffer))  # rounding may differ between machines
         if train is not None:
-            trainer.datamodule.frozen_outputs = task.model.frozen_outputs(task.rows_of(train))
-        task.model.forget_validation()
+            trainer.datamodule.frozen_outputs = feature_cache(task.model, task.rows_of(train))
+        for network in networks_of(task.model):
+            network.forget_validation()
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
         restored, self.restored = self.restored, {}
@@ -80,9 +82,8 @@ class ExactResume(Callback):
 
 
 def _reads_training_rows(part: nn.Module) -> bool:
-    """Return True if a network sets buffers by training rows. An ensemble asks its members to."""
-    own = getattr(type(part), "fit_to", SequenceNetwork.fit_to)
-    return own not in (SequenceNetwork.fit_to, Ensemble.fit_to)
+    """Return True if a network sets buffers by training rows."""
+    return isinstance(part, SequenceNetwork) and type(part).fit_to is not SequenceNetwork.fit_to
 
 
 def finish_progress(checkpoint: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MONITORED, SmoothedMonitor, window_length
-from seqclf.models.ensemble import build_classifier
+from seqclf.models.ensemble import build_classifier, networks_of
 from seqclf.models.structure.freezing import freeze_weights
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics, epoch_scores
 from seqclf.training.exact_resume import ExactResume
@@ -113,7 +113,8 @@ class SequenceTask(pl.LightningModule):
         A Trainer with a `SequenceDataModule` calls this method. Call it before the first step of a loop of your own.
         """
         if not self.is_fitted:
-            self.model.fit_to(self.rows_of(train))
+            for network in networks_of(self.model):
+                network.fit_to(self.rows_of(train))
             self.is_fitted = True
 
     def rows_of(self, train: Split) -> SplitRows:

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from seqclf.models.ensemble import Ensemble
+from seqclf.models.embedding import load_vectors
+from seqclf.models.ensemble import Ensemble, networks_of
 from seqclf.models.network import SequenceNetwork, vote
 
 
@@ -33,14 +34,11 @@ def test_the_vote_of_certain_members_is_finite():
 
 def test_pretrained_vectors_start_every_member(ensemble):
     vectors = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
-    ensemble.load_vectors("token", vectors)
+    load_vectors(ensemble, "token", vectors)
     for member in ensemble.members:
         assert np.array_equal(member.embedding.layers[0].weight.detach().numpy(), vectors)
 
 
-def test_members_that_are_not_fitted_to_the_rows_keep_their_own_buffers():
+def test_each_network_of_an_ensemble_is_fitted():
     members = [SequenceNetwork(), SequenceNetwork()]
-    for value, member in enumerate(members):
-        member.register_buffer("count", torch.tensor(value))
-    Ensemble(members).fit_to(None)
-    assert [int(member.count) for member in members] == [0, 1]
+    assert networks_of(Ensemble(members)) == members and networks_of(members[0]) == members[:1]

@@ -30,13 +30,14 @@ def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> st
     >>> chosen_by_validation({"monitor": "loss"}), chosen_by_validation({"monitor": None})
     ('validation chooses the epoch (monitor)', None)
     """
-    halts = settings.get("model", {}).get("_target_") == ADAPTIVE if network is None else network.halts
+    model = settings.get("model", {})
+    halts = model.get("_target_") == ADAPTIVE if network is None else network.halts
     callbacks = settings.get("trainer", {}).get("callbacks") or ()
     reasons = {
         "validation chooses the epoch (monitor)": settings.get("monitor") is not None,
         "a callback watches validation (trainer.callbacks)": any("monitor" in callback for callback in callbacks),
         "validation chooses where the model stops early": halts,
-        "validation sets more than weights of heads": network is not None and not network.cross_fits(),
+        "validation sets more than weights of heads": network and not network.cross_fits(model.get("members", 1)),
         "a search chooses the settings (decision.provisional)": settings.get("decision", {}).get("provisional"),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

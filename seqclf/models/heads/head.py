@@ -60,13 +60,9 @@ class Head(nn.Module):
         """Return a penalty that training adds to the loss of the head, or None."""
         return None
 
-    def step_form(self) -> HeadStep | None:
+    def streaming(self) -> HeadStep | None:
         """Return the streaming form of the head, or None for a head that needs whole sequences."""
         return None
-
-    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
-        """Initialize the embedding of a field with pretrained `vectors` (size, D). Returns False without such one."""
-        return False
 
     @property
     def is_trained(self) -> bool:

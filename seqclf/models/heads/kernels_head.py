@@ -62,7 +62,7 @@ class KernelsHead(Head):
             features = functional.dropout(features, FEATURE_DROPOUT)
         return functional.linear(features, self.weight, self.bias)
 
-    def step_form(self) -> HeadStep:
+    def streaming(self) -> HeadStep:
         return HeadStep(self)
 
     @torch.no_grad()

@@ -14,7 +14,7 @@ from seqclf.config.targets import check_arguments, locate_subclass
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
-from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, FrozenOutputs
+from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, feature_cache
 from seqclf.models.heads.config import HeadsConfig
 from seqclf.models.heads.head import Head, HeadsStep
 from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
@@ -62,8 +62,8 @@ class HeadsClassifier(SequenceNetwork):
         super().__init__()
         front = config.front
         self.config, self.shortening = config, float(front.window)
-        causal = not config.recurrent.bidirectional
-        self.front = FrontEnd(fields, front.window, front.dilations, front.biases, front.kernel_seed, causal)
+        kernels = (front.window, front.dilations, front.biases, front.kernel_seed)
+        self.front = FrontEnd(fields, *kernels, causal=not config.recurrent.bidirectional, cache=front.cache)
         heads = [_build_head(entry, config, self.front, fields, num_classes) for entry in config.heads]
         if not any(head.is_trained for head in heads):
             raise InputError("model.heads", "has no head that is trained", "add recurrent")
@@ -85,16 +85,10 @@ class HeadsClassifier(SequenceNetwork):
         count = len(self.names)
         return [self.heads[first : first + count] for first in range(0, len(self.heads), count)]
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of a field with pretrained vectors (see `SequenceNetwork.load_vectors`)."""
-        loaded = [head.load_vectors(name, vectors) for head in self.heads]  # type: ignore[operator]
-        if not any(loaded):
-            super().load_vectors(name, vectors)
-
     def fit_to(self, rows: SplitRows) -> None:
         """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
         self.front.fit(rows, self.config.front.kernel_seed)
-        outputs = self.frozen_outputs(rows)
+        outputs = feature_cache(self, rows)
         if outputs is not None:
             means, statistics = (
                 torch.from_numpy(np.array(outputs.arrays[name], np.float32)) for name in (MEANS, STATISTICS)
@@ -119,14 +113,6 @@ class HeadsClassifier(SequenceNetwork):
 
     def _sample(self, rows: SplitRows, most: int) -> np.ndarray:
         return np.sort(rows.sample(most, 2**62, self.config.front.kernel_seed))
-
-    def frozen_outputs(self, rows: SplitRows) -> FrozenOutputs | None:
-        """Return the outputs of the front end for the training rows, None to compute them for each batch."""
-        if not self.config.front.cache or not self.front.mean_size:
-            return None
-        reads = {name: self._reads(name) for name in ("reads_windows", "reads_means")}
-        outputs = FrozenOutputs(self.front, rows, **reads)
-        return outputs if outputs.open_or_compute(self.front, rows) else None
 
     @torch.inference_mode()
     def fit_to_validation(self, rows: SplitRows) -> str | None:
@@ -219,16 +205,15 @@ class HeadsClassifier(SequenceNetwork):
             for heads, reading in zip(self.members, readings, strict=True)
         ]
 
-    def parts(
+    def outputs(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
     ) -> dict[str, Tensor]:
-        """Return the vote of the members for each head, those that read the least of the order first."""
-        if len(self.names) == 1:
-            return {}
-        of_heads = zip(*self.head_logits(fields, lengths, host_lengths), strict=True)
-        logits = {name: _voted(parts) for name, parts in zip(self.names, of_heads, strict=True)}
-        known = list(HEADS)  # the recurrent head comes last, also after own heads
-        return {name: logits[name] for name in sorted(logits, key=lambda name: _place(name.partition(" ")[0], known))}
+        """Return the logits, and the vote of the members for each of several heads, the recurrent one last."""
+        of_members = self.head_logits(fields, lengths, host_lengths)
+        logits = {name: _voted(parts) for name, *parts in zip(self.names, *of_members, strict=True)}
+        known = list(HEADS)
+        names = sorted(self.names, key=lambda name: _place(name.partition(" ")[0], known)) if len(logits) > 1 else []
+        return {"logits": self.added(of_members), **{name: logits[name] for name in names}}
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
@@ -242,9 +227,9 @@ class HeadsClassifier(SequenceNetwork):
             sums.append(torch.stack(parts).sum(dim=0))
         return _voted(sums)
 
-    def step_form(self) -> HeadsStep | None:
+    def streaming(self) -> HeadsStep | None:
         """Return the streaming form, or None for several members, or if a head needs whole sequences."""
-        forms = [head.step_form() for head in self.heads]  # type: ignore[operator]
+        forms = [head.streaming() for head in self.heads]  # type: ignore[operator]
         if len(self.weights) > 1 or not self.front.causal or any(form is None for form in forms):
             return None
         readers = [head for head in self.heads if head.reads_windows]

@@ -116,7 +116,7 @@ class NgramsHead(Head):
             total = total + (self.table[bucket] * is_known[..., None]).sum(dim=1)
         return total
 
-    def step_form(self) -> NgramsStep:
+    def streaming(self) -> NgramsStep:
         return NgramsStep(self)
 
     @torch.no_grad()

@@ -85,12 +85,6 @@ class RecurrentHead(Head):
         self.register_buffer("noise", noise * torch.tensor(scaled, dtype=torch.float32), persistent=False)
         self.has_noise = bool(noise and any(scaled))
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
-        if self.embedding is None or name not in self.embedding.names:
-            return False
-        self.embedding.load_vectors(name, vectors)
-        return True
-
     def of_windows(self, windows: Tensor, first: int) -> Tensor:
         """Return the part (B, N, P) of the linear layer that reads the channels of `windows` (B, N, K')."""
         return functional.linear(windows, self.project.weight[:, first : first + windows.shape[2]])
@@ -122,7 +116,7 @@ class RecurrentHead(Head):
         found = self.convolution(inputs.transpose(1, 2)).transpose(1, 2)
         return (values + self.convolution_norm(found, mask).relu()) * mask
 
-    def step_form(self) -> RecurrentHeadStep | None:
+    def streaming(self) -> RecurrentHeadStep | None:
         # A second direction starts at the last token, which is in the last chunk.
         return None if self.recurrent.backward_size else RecurrentHeadStep(self)
 
@@ -158,7 +152,7 @@ class RecurrentHeadStep(HeadStep):
 
     def __init__(self, head: RecurrentHead):
         super().__init__(head)
-        recurrent: Any = head.recurrent.step_form()
+        recurrent: Any = head.recurrent.streaming()
         self.recurrent = recurrent
         margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.margins[0] > 0 else []
         self.states = [*margin, *recurrent.states, *head.pooling.states]

@@ -64,7 +64,7 @@ class StatisticsHead(Head):
         groups = torch.cat([weights[:, :columns, None], weights[:, columns:].unflatten(1, (columns, BINS))], dim=2)
         return self.selection * groups.square().sum((0, 2)).clamp(min=1e-12).sqrt().sum()
 
-    def step_form(self) -> HeadStep:
+    def streaming(self) -> HeadStep:
         return HeadStep(self)
 
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:

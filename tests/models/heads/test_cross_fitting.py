@@ -77,6 +77,8 @@ def test_only_a_class_that_leaves_out_what_it_sets_cross_fits():
     both = type("Both", (setting,), {"cross_fitted_logits": lambda self, rows, fifth: None})
     found = [kind.cross_fits() for kind in (SequenceNetwork, HeadsClassifier, setting, both, type("Sub", (both,), {}))]
     assert found == [True, True, False, True, True]
+    alone = type("Alone", (SequenceNetwork,), {"fit_to_validation": None, "cross_fitted_logits": None})
+    assert [kind.cross_fits(2) for kind in (SequenceNetwork, HeadsClassifier, alone)] == [True, True, False]
 
 
 @pytest.mark.parametrize(("positives", "draws"), [(10, 100), (30, 100), (60, 60)])

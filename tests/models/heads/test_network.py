@@ -8,6 +8,7 @@ from sklearn.linear_model import Ridge
 
 from seqclf.data.storage.store import SplitWriter, open_split
 from seqclf.errors import InputError
+from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.models.heads.head import Head
 
 
@@ -38,7 +39,7 @@ def test_training_with_files_equals_training_without_them_to_the_bit(tmp_path, f
         network = build(fields, window=2, cache=cache)
         rows = training_rows(split)
         network.fit_to(rows)
-        outputs = network.frozen_outputs(rows)
+        outputs = feature_cache(network, rows)
         assert (outputs is not None) == cache
         network.train()
         for batch in rows.batches(max_tokens=200):
@@ -167,13 +168,14 @@ class Own(Head):
         return self.linear(reading.statistics)
 
 
-def test_each_head_has_a_part_of_its_own_and_the_recurrent_head_is_the_last(fitted):
+@pytest.mark.parametrize("members", [1, 2])
+def test_each_head_has_logits_of_its_own_and_the_recurrent_head_is_the_last(fitted, members):
     own = {"_target_": f"{Own.__module__}.Own"}
-    network = fitted([NUMBER], heads=["recurrent", own, "kernels", {**own, "factor": 2.0}])
+    network = fitted([NUMBER], heads=["recurrent", own, "kernels", {**own, "factor": 2.0}], members=members)
     (batch,) = training_rows(random_split([NUMBER], rows=5)).batches()
     with torch.no_grad():
-        parts = network.parts(batch.fields, batch.lengths, batch.lengths.numpy())
-    assert list(parts) == ["kernels", "Own", "Own 2", "recurrent"]
+        parts = network.outputs(batch.fields, batch.lengths, batch.lengths.numpy())
+    assert list(parts) == ["logits", "kernels", "Own", "Own 2", "recurrent"]
 
 
 WORDS = {**CATEGORY, "size": 90}
