@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqclf.config.targets import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
-from seqclf.models.network import SequenceNetwork, vote
+from seqclf.models.network import Fields, HostLengths, SequenceNetwork, vote
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.training_loss import Loss, TrainingLoss
 
@@ -29,16 +28,11 @@ class Ensemble(SequenceNetwork):
         self.members: Any = nn.ModuleList(networks)
         self.shortening = networks[0].shortening
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         return vote(torch.stack([member(fields, lengths, host_lengths) for member in self.members]))
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the sum of the members' losses, so that each member trains independently. The logits are the vote."""
         parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in self.members]

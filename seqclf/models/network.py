@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.models.training_loss import Loss, TrainingLoss
 
+Fields = Mapping[str, Tensor]  # name of a field → (B, T, …), static fields (B, …)
+HostLengths = np.ndarray | None  # (B,) on the CPU; None in an export
+
 
 class SequenceNetwork(nn.Module):
     """Base class of networks: the fields of a batch of sequences → logits (B, C).
@@ -47,7 +50,7 @@ class SequenceNetwork(nn.Module):
     # Names of outputs beside the logits, one number for each row, such as the tokens that were read (see `outputs`).
     extra_outputs: ClassVar[tuple[str, ...]] = ()
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         """Return logits (B, C). `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64.
 
         `host_lengths`: the lengths as a NumPy array, because packed sequences need them on the CPU, and copying
@@ -55,9 +58,7 @@ class SequenceNetwork(nn.Module):
         """
         raise NotImplementedError
 
-    def outputs(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
+    def outputs(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> dict[str, Tensor]:
         """Return `logits` (B, C) and each of the `extra_outputs` (B,), exported, predicted and scored by name.
 
         Further logits (B, C) are those of a part of the network that is a model on its own. Runs score them beside the
@@ -66,12 +67,7 @@ class SequenceNetwork(nn.Module):
         return {"logits": self(fields, lengths, host_lengths)}
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the logits and the loss of a batch, which may have more terms than that of the logits."""
         logits = self(fields, lengths, host_lengths).float()
@@ -116,20 +112,18 @@ class SequenceNetwork(nn.Module):
     def take_from(self, other: Any) -> None:
         """Take what validation rows have set from another network of the same settings (see `fit_to_validation`)."""
 
-    def parts(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
+    def parts(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> dict[str, Tensor]:
         """Return the further logits of `outputs`, for the ladder of a run."""
         known, found = ("logits", *self.extra_outputs), self.outputs(fields, lengths, host_lengths)
         return {name: logits for name, logits in found.items() if name not in known}
 
     def at_thresholds(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
+        self, fields: Fields, lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K, C) and numbers of tokens read (B, K) for K `thresholds`, in a network that can halt."""
         raise NotImplementedError
 
-    def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
+    def halting_margin(self, fields: Fields, lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         """Return the smallest distance between a halting score and the threshold for each sequence (B,)."""
         return torch.full(lengths.shape, math.inf)
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +13,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
+from seqclf.models.network import Fields, HostLengths
 from seqclf.models.running_state import State
 
 
@@ -39,9 +39,7 @@ class Head(nn.Module):
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__()
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). `reading`: what the front end read in the batch.
 
         `fields`: (B, T, …), static fields (B,) or (B, D); in training, number fields of tokens may be missing.
@@ -96,7 +94,7 @@ class HeadStep(nn.Module):
         self.states: list[State] = []
 
     def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk (see `FrontEnd.step`). Return the logits (B, C) after it, and the new states."""
         return self.head(fields, lengths, None, reading), []
@@ -121,7 +119,7 @@ class HeadsStep(nn.Module):
         ]
         self.states: list[State] = [*self.of_front, *named]
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
+    def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
         """Return the `logits` (B, C) after the chunk and the new `states`. See `ChunkStep.forward`."""
         first = len(self.of_front)
         linear = None if self.reader is None else self.reader.of_windows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from seqclf.models.heads.kernels_head import KernelsHead, LinearHead
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
 from seqclf.models.heads.statistics_head import StatisticsHead
-from seqclf.models.network import SequenceNetwork, vote
+from seqclf.models.network import Fields, HostLengths, SequenceNetwork, vote
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 # Functions that build a head from the config, and from `front`, `fields` and `num_classes`.
@@ -168,7 +168,7 @@ class HeadsClassifier(SequenceNetwork):
     def _reads(self, name: str) -> bool:
         return any(getattr(head, name) for head in self.heads)
 
-    def read(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Reading]:
+    def read(self, fields: Fields, lengths: Tensor) -> list[Reading]:
         """Return what each member reads in a batch. In training, `fields` may hold outputs of `FrozenOutputs`."""
         count = len(self.weights)
         if not self.training:
@@ -180,7 +180,7 @@ class HeadsClassifier(SequenceNetwork):
         # Rounded as in `FrozenOutputs`, so that the same weights are trained with and without its files.
         return [reading._replace(windows=reading.windows.half().float(), means=reading.means.half().float())] * count
 
-    def _read_projected(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Reading]:
+    def _read_projected(self, fields: Fields, lengths: Tensor) -> list[Reading]:
         """If one head of each member reads windows, its linear layer does, and all windows never exist together."""
         count = len(self.weights)
         readers = [head for head in self.heads if head.reads_windows]
@@ -195,9 +195,7 @@ class HeadsClassifier(SequenceNetwork):
             return [reading] * count
         return [reading._replace(windows=part) for part in reading.windows.tensor_split(count, dim=-1)]
 
-    def head_logits(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> list[list[Tensor]]:
+    def head_logits(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> list[list[Tensor]]:
         """Return the logits (B, C) of each head of each member."""
         readings = self.read(fields, lengths)
         return [
@@ -205,9 +203,7 @@ class HeadsClassifier(SequenceNetwork):
             for heads, reading in zip(self.members, readings, strict=True)
         ]
 
-    def outputs(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
+    def outputs(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> dict[str, Tensor]:
         """Return the logits, and the vote of the members for each of several heads, the recurrent one last."""
         of_members = self.head_logits(fields, lengths, host_lengths)
         logits = {name: _voted(parts) for name, *parts in zip(self.names, *of_members, strict=True)}
@@ -215,7 +211,7 @@ class HeadsClassifier(SequenceNetwork):
         names = sorted(self.names, key=lambda name: _place(name.partition(" ")[0], known)) if len(logits) > 1 else []
         return {"logits": self.added(of_members), **{name: logits[name] for name in names}}
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
         return self.added(self.head_logits(fields, lengths, host_lengths))
 
@@ -237,12 +233,7 @@ class HeadsClassifier(SequenceNetwork):
         return HeadsStep(self, forms, readers[0] if is_one else None)
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the mean logits of the heads that are trained, its loss, and the sum of the losses of these heads.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +15,7 @@ from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.config import RecurrentConfig
 from seqclf.models.heads.head import Head, HeadStep, masked_columns
 from seqclf.models.heads.masked_norm import MaskedNorm
+from seqclf.models.network import Fields, HostLengths
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.running_state import State
@@ -89,9 +89,7 @@ class RecurrentHead(Head):
         """Return the part (B, N, P) of the linear layer that reads the channels of `windows` (B, N, K')."""
         return functional.linear(windows, self.project.weight[:, first : first + windows.shape[2]])
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         values, mask = self.normed(self.projected(fields, lengths, reading), reading.lengths)
         lengths = reading.lengths
@@ -120,7 +118,7 @@ class RecurrentHead(Head):
         # A second direction starts at the last token, which is in the last chunk.
         return None if self.recurrent.backward_size else RecurrentHeadStep(self)
 
-    def projected(self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading) -> Tensor:
+    def projected(self, fields: Fields, lengths: Tensor, reading: Reading) -> Tensor:
         """Return the values (B, N, P) of the linear layer."""
         weight = masked_columns(self.project.weight, KERNEL_DROPOUT) if self.training else self.project.weight
         total: Tensor | None = None
@@ -158,7 +156,7 @@ class RecurrentHeadStep(HeadStep):
         self.states = [*margin, *recurrent.states, *head.pooling.states]
 
     def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk. See `HeadStep.forward`."""
         head, remaining, after = self.head, list(states), []
