@@ -52,13 +52,15 @@ def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
 def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):
     code = documented_example("A head", number=1)
     install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code})
+    from seqclf.models.heads.config import HeadsConfig
     from seqclf.models.heads.network import HeadsClassifier
 
     levels = {"_target_": "levelspackage.heads.Levels", "dropout": 0.5}
-    network = HeadsClassifier(
-        FIELDS, 3, heads=["recurrent", levels], window=2, dilations=[1], closed_form=True, embedding_size=4,
-        projection_size=4, hidden_size=4, convolution=0, dropout=0.1, feature_dropout=0.1,
-    )  # fmt: skip
+    config = HeadsConfig.of({
+        "heads": ["recurrent", levels], "window": 2, "dilations": [1], "closed_form": True, "embedding_size": 4,
+        "projection_size": 4, "hidden_size": 4, "convolution": 0, "dropout": 0.1, "feature_dropout": 0.1,
+    })  # fmt: skip
+    network = HeadsClassifier(FIELDS, 3, config)
     assert network.names == ["recurrent", "Levels"] and network.heads[1].dropout.p == 0.5
     target = levels["_target_"]
     check_exportable(network, FIELDS, target)

@@ -37,6 +37,7 @@ from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.data.storage.sequence_summary import summarize_sequences
 from seqclf.errors import first_line
 from seqclf.models.ensemble import build_classifier
+from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.system.environment import peak_mb
 from seqclf.system.threads import available_cpus
 from seqclf.training.checks.check_targets import resolve_for_data, resolve_model
@@ -84,7 +85,7 @@ class ModeTrainer:
         # What does not change in training is computed before it, and not timed.
         rows = SplitRows(workload.split, "generated", np.ones(len(CLASS_TOKENS)), contender.device)
         self.model.to(contender.device).fit_to(rows)
-        self.frozen_outputs = self.model.frozen_outputs(rows)
+        self.frozen_outputs = feature_cache(self.model, rows)
         self.initial_state = copy.deepcopy(self.model.state_dict())
         if compiled:
             self.model.compile(dynamic=False)

@@ -12,6 +12,7 @@ from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, Val
 from pydantic_core import to_json
 from typing_extensions import TypedDict, get_type_hints
 
+from seqclf.config.targets import keys_of
 from seqclf.config.validation_errors import input_error
 
 
@@ -108,7 +109,7 @@ def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _type_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """In a dataclass, the type of an inherited field is looked up in the module of the parent class."""
-    hints: dict[str, Any] = {}
+    function, hints = keys_of(function), dict[str, Any]()
     for owner in (function.__init__, function) if inspect.isclass(function) else (function,):
         try:
             hints |= get_type_hints(owner, include_extras=True)

@@ -52,7 +52,11 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(function: Callable[..., Any]) -> Arguments:
-    """Return the arguments of a function, or of a class's constructor."""
+    """Return the arguments of a function, or of a class's constructor, with its keys (see `keys_of`)."""
+    keys = keys_of(function)
+    if keys is not function:
+        taken, given = arguments_of(keys), [name for name in inspect.signature(function).parameters if name != "config"]
+        return taken._replace(owner=function.__qualname__, names=[*given, *taken.names], required=given)
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions that are written in C have no signature
@@ -69,13 +73,21 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     )
 
 
+def keys_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what declares the keys of a `_target_` dict: the constructor, or the settings of its `config_class`.
+
+    The constructor of a class with a `config_class` takes `config`, which `config_class.of(settings)` builds.
+    """
+    return function.config_class.settings if hasattr(function, "config_class") else function
+
+
 def defaults_of(function: Callable[..., Any]) -> Config:
     """Return a dict argument name → default of a function or class. A tuple becomes a list.
 
     >>> defaults_of(did_you_mean)
     {'ignoring': ''}
     """
-    parameters = inspect.signature(function).parameters.values()
+    parameters = inspect.signature(keys_of(function)).parameters.values()
     given = {part.name: part.default for part in parameters if part.kind in NAMED and part.default is not part.empty}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
@@ -230,8 +242,10 @@ def build(config: Mapping[str, Any], kind: type, key: str = "", /, **extra: Any)
     """
     arguments = {key: value for key, value in config.items() if key != "_target_"}
     target = config["_target_"]
-    constructor = locate_subclass(target, kind, key or "_target_")
-    return _call(constructor, f"{key}={target}" if key else target, {**arguments, **extra})
+    constructor, where = locate_subclass(target, kind, key or "_target_"), f"{key}={target}" if key else target
+    if hasattr(constructor, "config_class"):
+        arguments = {"config": _call(constructor.config_class.of, where, {"settings": arguments})}
+    return _call(constructor, where, {**arguments, **extra})
 
 
 def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:

@@ -114,7 +114,7 @@ class AdaptiveClassifier(SequenceClassifier):
     @classmethod
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
         """Raise InputError if the encoder is bidirectional or cannot read a sequence in chunks."""
-        if encoder.step_form() is None:
+        if encoder.streaming() is None:
             problem = "an adaptive model reads each sequence once, from its start"
             if encoder.backward_size:
                 raise InputError("model.bidirectional=true", problem, "set model.bidirectional=false")
@@ -190,10 +190,6 @@ class AdaptiveClassifier(SequenceClassifier):
         self.threshold.fill_(THRESHOLDS[best])
         return f"reads {share[best]:.0%} of the tokens, macro recall {recall[best]:.3f}, {recall[-1]:.3f} reading all"
 
-    def forget_validation(self) -> None:
-        """Read all tokens."""
-        self.threshold.fill_(READ_ALL)
-
     def training_loss(
         self,
         fields: Mapping[str, Tensor],
@@ -232,8 +228,8 @@ class AdaptiveClassifier(SequenceClassifier):
         parts = zip(joined.split(size), labels.split(size), strict=True)
         return torch.cat([checkpoint(costs, *part, use_reentrant=False) for part in parts])
 
-    def step_form(self) -> AdaptiveStep:
-        return AdaptiveStep(self, self.encoder.step_form())
+    def streaming(self) -> AdaptiveStep:
+        return AdaptiveStep(self, self.encoder.streaming())
 
 
 def certainty_of(logits: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ class ChunkStep(nn.Module):
     """A `SequenceClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
     `states`: list of `State`, as in `forward`: those of the encoder, then those of the pooling. It runs only inside the
-    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.step_form`).
+    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.streaming`).
     """
 
     # Names of additional outputs of `forward`: `extra_outputs` of the network after all tokens so far, and `halted`

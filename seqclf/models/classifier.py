@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
@@ -15,7 +14,7 @@ from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.encoder import SequenceEncoder, build_encoder, check_structure
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.network import Fields, HostLengths, SequenceNetwork
 from seqclf.models.options import DropoutShare, PoolingNames
 from seqclf.models.pooling import Pooling
 from seqclf.models.static_fields import StaticFields
@@ -28,6 +27,7 @@ class SequenceClassifier(SequenceNetwork):
     `_target_`. `encoder_arguments`: further arguments of the encoder. `dropout`: dropout probability for the embedded
     tokens and for the pooled vector, and the default of an encoder whose constructor accepts `dropout`.
 
+    >>> import numpy as np
     >>> import torch
     >>> model = SequenceClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
@@ -86,33 +86,27 @@ class SequenceClassifier(SequenceNetwork):
     def check_encoder(cls, encoder: SequenceEncoder) -> None:
         """Raise InputError, with the config key, if this class cannot use `encoder`. A subclass may reject some."""
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of a field with pretrained vectors (see `SequenceNetwork.load_vectors`)."""
-        self.embedding.load_vectors(name, vectors)
-
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         """Return logits (B, C). See `SequenceNetwork.forward`."""
         outputs, output_lengths = self.encode(fields, lengths, host_lengths)
         return self.head(self.pooling(outputs, output_lengths), fields)
 
-    def encode(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> tuple[Tensor, Tensor]:
+    def encode(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> tuple[Tensor, Tensor]:
         """Return the outputs (B, T', size) of the encoder, and their lengths (B,)."""
         embedded = self.embedding_dropout(self.embedding(fields))
         structure = {name: fields[name] for name in self.structure}
         outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths, **structure)
         return outputs, output_lengths
 
-    def join(self, pooled: Tensor, fields: Mapping[str, Tensor]) -> Tensor:
+    def join(self, pooled: Tensor, fields: Fields) -> Tensor:
         """Return normalized pooled vectors (N, P) or (N, T, P), with the static fields joined to them."""
         return self.static(self.norm(pooled), fields)
 
-    def head(self, pooled: Tensor, fields: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+    def head(self, pooled: Tensor, fields: Fields = MappingProxyType({})) -> Tensor:
         """Return the logits (N, C) for pooled vectors (N, P). `fields`: dict static field → its values (N, …)."""
         return self.output(self.dropout(self.join(pooled, fields)))
 
-    def step_form(self) -> ChunkStep | None:
+    def streaming(self) -> ChunkStep | None:
         """Return the streaming form of this classifier, or `None` if the encoder cannot read a sequence in chunks."""
-        encoder = self.encoder.step_form()
+        encoder = self.encoder.streaming()
         return None if encoder is None else ChunkStep(self, encoder)

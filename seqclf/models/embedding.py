@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqclf.data.field_spec import UNKNOWN_IDS, TokenSpec
+from seqclf.errors import InputError
 
 # Factor of the initial weights of channels that are constant in each sequence. With the weights of other channels, they
 # shift every token by the same random vector, and a network learns the shape of sequences late. On waves of three
@@ -151,19 +153,39 @@ class FieldEmbedding(nn.Module):
                 )
             self.size += size
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
+    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
         """Initialize the embedding of the categorical field `name` with pretrained `vectors` (size, D), one per id.
 
-        An id whose row is zero has no pretrained vector. It keeps its random vector, scaled to the deviation of the
-        others.
+        Returns False if it is not among the fields. An id whose row is zero has no pretrained vector. It keeps its
+        random vector, scaled to the deviation of the others.
         """
+        if name not in self.names:
+            return False
         weight: Tensor = self.layers[self.names.index(name)].weight  # type: ignore[assignment]
         pretrained = torch.from_numpy(vectors)
         has_vector = pretrained.any(dim=1)
         with torch.no_grad():
             weight.mul_(pretrained[has_vector].std())
             weight[has_vector] = pretrained[has_vector]
+        return True
 
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
         embedded = [layer(fields[name]) for name, layer in zip(self.names, self.layers, strict=True)]
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]
+
+
+def load_vectors(network: nn.Module, name: str, vectors: np.ndarray) -> None:
+    """Give pretrained `vectors` of the field `name` to each module with a method `load_vectors`, or raise InputError.
+
+    The method returns False if the module has no such field. Modules inside of the module are its own business.
+    """
+    if not _takes_vectors(network, name, vectors):
+        remedy = "give the module that embeds the field one, or remove vectors"
+        raise InputError(f"data.fields.{name}.vectors", "no module has a method load_vectors(name, vectors)", remedy)
+
+
+def _takes_vectors(module: Any, name: str, vectors: np.ndarray) -> bool:
+    if hasattr(module, "load_vectors"):
+        return module.load_vectors(name, vectors) is not False
+    taken = [_takes_vectors(child, name, vectors) for child in module.children()]
+    return any(taken)

@@ -42,7 +42,7 @@ class SequenceEncoder(nn.Module):
 
     size: int
     backward_size: int = 0
-    # Names of the fields that `forward` and the `step_form` get as encoded, as keyword arguments beside the embedded
+    # Names of the fields that `forward` and the `streaming` get as encoded, as keyword arguments beside the embedded
     # tokens, such as `parents` for trees.
     structure: tuple[str, ...] = ()
 
@@ -63,7 +63,7 @@ class SequenceEncoder(nn.Module):
         """
         return self
 
-    def step_form(self) -> Any:
+    def streaming(self) -> Any:
         """Return the streaming form of this encoder for the ONNX export, or `None` if there is no streaming form.
 
         It is a module with an attribute `states`, a list of `State`. Its `forward` gets the tokens (B, T, `input_size`)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.split_rows import SplitRows
 from seqclf.config.targets import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.network import Fields, HostLengths, SequenceNetwork, vote
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.training_loss import Loss, TrainingLoss
 
@@ -22,8 +19,7 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 class Ensemble(SequenceNetwork):
     """Ensemble of classifiers of one architecture with different initial weights (Lakshminarayanan et al. 2017).
 
-    In training, the logits stay separate (members, B, C), so that each member learns from its own errors. In
-    evaluation, `vote` averages the members' probabilities to logits (B, C).
+    Each member learns from its own errors, and `vote` averages the members' probabilities to logits (B, C).
     """
 
     def __init__(self, members: Iterable[SequenceNetwork]):
@@ -32,75 +28,21 @@ class Ensemble(SequenceNetwork):
         self.members: Any = nn.ModuleList(networks)
         self.shortening = networks[0].shortening
 
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of the field `name` in every member with pretrained `vectors` (size, D)."""
-        for member in self.members:
-            member.load_vectors(name, vectors)
-
-    def fit_to(self, rows: SplitRows) -> None:
-        """Fit the first member to the rows. The others take its buffers, because all members have one front end."""
-        first, *others = self.members
-        if type(first).fit_to is SequenceNetwork.fit_to:
-            return  # buffers of a network that is not fitted are its own
-        first.fit_to(rows)
-        for member in others:
-            for name, buffer in member.named_buffers():
-                buffer.copy_(first.get_buffer(name))
-
-    def frozen_outputs(self, rows: SplitRows) -> Any:
-        """Return the outputs of the first member. Members have the same frozen parts."""
-        return self.members[0].frozen_outputs(rows)
-
-    def fit_to_validation(self, rows: SplitRows) -> str | None:
-        texts = [member.fit_to_validation(rows) for member in self.members]
-        return "; ".join(text for text in texts if text is not None) or None
-
-    def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
-        """Return the vote (N, C) of the members' logits."""
-        logits = [member.cross_fitted_logits(rows, fifth) for member in self.members]
-        return None if any(part is None for part in logits) else vote(torch.from_numpy(np.stack(logits))).numpy()
-
-    def forget_validation(self) -> None:
-        for member in self.members:
-            member.forget_validation()
-
-    def take_from(self, other: Any) -> None:
-        for member, source in zip(self.members, other.members, strict=True):
-            member.take_from(source)
-
-    def independent_parts(self) -> list[SequenceNetwork]:
-        return list(self.members)
-
-    def parts(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
-        """Return the votes of the members' parts of the same name."""
-        of_members = [member.parts(fields, lengths, host_lengths) for member in self.members]
-        return {name: vote(torch.stack([parts[name] for parts in of_members])) for name in of_members[0]}
-
-    def outputs(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
-        return {"logits": self(fields, lengths, host_lengths), **self.parts(fields, lengths, host_lengths)}
-
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        if self.training:
-            return torch.stack([member(fields, lengths, host_lengths) for member in self.members])
-        together = self.members[0].forward_together(list(self.members), fields, lengths, host_lengths)
-        return vote(torch.stack(together))
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
+        return vote(torch.stack([member(fields, lengths, host_lengths) for member in self.members]))
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the sum of the members' losses, so that each member trains independently. The logits are the vote."""
         parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in self.members]
         logits = vote(torch.stack([part.logits.detach() for part in parts]))
         return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())
+
+
+def networks_of(network: SequenceNetwork) -> list[SequenceNetwork]:
+    """Return the networks that are fitted to rows: the members of an `Ensemble`, or the network itself."""
+    return list(network.members) if isinstance(network, Ensemble) else [network]
 
 
 def reads_static(target: str) -> bool:
@@ -116,15 +58,19 @@ NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or
 
 
 def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:
-    """Build the network of a `_target_` dict, or an ensemble of networks if its key `members` is above 1."""
+    """Build the network of a `_target_` dict, or an ensemble of networks if its key `members` is above 1.
+
+    A class with a `config_class` has its members inside.
+    """
     target = model["_target_"]
+    is_inside = hasattr(locate_subclass(target, SequenceNetwork, "model._target_"), "config_class")
     if static_specs(fields) and not reads_static(target):
         raise InputError(f"model._target_={target}", *NO_STATIC)
-    design = {key: value for key, value in model.items() if key not in RUN_SETTINGS}
+    design = {key: value for key, value in model.items() if is_inside or key not in RUN_SETTINGS}
     # Members differ only in their random initial weights.
     networks = [
         build(design, SequenceNetwork, "model._target_", fields=fields, num_classes=num_classes)
-        for _ in range(model["members"])
+        for _ in range(1 if is_inside else model["members"])
     ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
         raise InputError(
@@ -152,13 +98,3 @@ def check_outputs(network: SequenceNetwork, fields: Sequence[FieldSpec]) -> None
             f"has an extra output named {taken}, as a field or a column of predictions",
             "rename it in extra_outputs",
         )
-
-
-def vote(logits: Tensor) -> Tensor:
-    """Average the members' probabilities and return them as log-probabilities (B, C). `logits`: (members, B, C).
-
-    >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
-    tensor([[0.6000, 0.4000]])
-    """
-    # Average probabilities and not raw logits, because a member with larger logits would get more weight.
-    return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

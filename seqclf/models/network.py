@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.errors import InputError
 from seqclf.models.training_loss import Loss, TrainingLoss
+
+Fields = Mapping[str, Tensor]  # name of a field → (B, T, …), static fields (B, …)
+HostLengths = np.ndarray | None  # (B,) on the CPU; None in an export
 
 
 class SequenceNetwork(nn.Module):
@@ -18,7 +21,8 @@ class SequenceNetwork(nn.Module):
 
     The constructor gets `fields` (the field specs of the inputs), `num_classes`, and the arguments in the network's
     config as keyword arguments. The logits of a sequence must depend only on the tokens of the sequence. A subclass
-    must define `forward`, and may define the other methods.
+    must define `forward`, and may define `outputs`, `training_loss`, `fit_to`, `fit_to_validation` with
+    `cross_fitted_logits`, and `streaming`. An attribute `members` lists modules that are trained independently.
 
     >>> import torch
     >>> class Mean(SequenceNetwork):
@@ -42,7 +46,7 @@ class SequenceNetwork(nn.Module):
     # Names of outputs beside the logits, a number or a vector for each row (see `outputs`).
     extra_outputs: ClassVar[tuple[str, ...]] = ()
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         """Return logits (B, C). `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64.
 
         `host_lengths`: the lengths as a NumPy array, because packed sequences need them on the CPU, and copying
@@ -50,9 +54,7 @@ class SequenceNetwork(nn.Module):
         """
         raise NotImplementedError
 
-    def outputs(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
+    def outputs(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> dict[str, Tensor]:
         """Return `logits` (B, C) and the `extra_outputs` (B,) or (B, D), exported, predicted and scored by name.
 
         Further logits (B, C) are those of a part of the network that is a model on its own. Runs score them beside the
@@ -61,12 +63,7 @@ class SequenceNetwork(nn.Module):
         return {"logits": self(fields, lengths, host_lengths)}
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the logits and the loss of a batch, which may have more terms than that of the logits."""
         logits = self(fields, lengths, host_lengths).float()
@@ -79,14 +76,6 @@ class SequenceNetwork(nn.Module):
         Called once, before the first optimizer step: never after loading a checkpoint, on resuming, or after a change
         of the structure. With several ranks, all get the buffers of the first rank.
         """
-
-    def frozen_outputs(self, rows: SplitRows) -> Any:
-        """Return what the network computes of the training rows without trained weights, or None.
-
-        The result has a method `batch(rows, tokens)`: for row positions (B,) and the number of tokens of the padded
-        batch, it returns a dict of tensors that `training_loss` gets in `fields`, beside the fields of the batch.
-        """
-        return None
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:
         """Set buffers by validation rows, after the training. Return a text about them, or None if there are none.
@@ -103,41 +92,27 @@ class SequenceNetwork(nn.Module):
         """
         return None
 
-    @classmethod
-    def cross_fits(cls) -> bool:
-        """Return True if the class that defines `fit_to_validation`, or one below, defines `cross_fitted_logits`."""
-        owner = next(kind for kind in cls.__mro__ if {"fit_to_validation", "cross_fitted_logits"} & vars(kind).keys())
-        return "cross_fitted_logits" in vars(owner)
-
-    def forget_validation(self) -> None:
-        """Undo `fit_to_validation`, before the training of a checkpoint goes on."""
-
-    def take_from(self, other: Any) -> None:
-        """Take what validation rows have set from another network of the same settings (see `fit_to_validation`)."""
-
-    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Initialize the embedding of field `name` with `vectors` (size, D), one per id, or raise InputError."""
-        network = f"{type(self).__module__}.{type(self).__qualname__}"
-        problem = f"{network} has no method load_vectors(name, vectors)"
-        raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
-
-    def independent_parts(self) -> list[SequenceNetwork]:
-        """Return the networks that are trained independently: the members of an ensemble, or only this network."""
-        return [self]
-
-    def parts(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
-        """Return a dict name → logits (B, C) of parts that are models on their own, for the ladder of a run."""
-        return {}
-
-    @staticmethod
-    def forward_together(
-        members: Sequence[Any], fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> list[Tensor]:
-        """Return the logits (B, C) of each member of an ensemble. Members that share a part may compute it once."""
-        return [member(fields, lengths, host_lengths) for member in members]
-
-    def step_form(self) -> Any:
+    def streaming(self) -> Any:
         """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""
         return None
+
+
+def cross_fits(kind: type[SequenceNetwork], members: int = 1) -> bool:
+    """Return True if the class that defines `fit_to_validation`, or one below, defines `cross_fitted_logits`.
+
+    An `Ensemble` of such networks does not cross-fit; a network with a `config_class` holds its members itself.
+    """
+    hooks = {"fit_to_validation", "cross_fitted_logits"}
+    owner = next(base for base in kind.__mro__ if hooks & vars(base).keys())
+    is_one = members == 1 or owner is SequenceNetwork or hasattr(kind, "config_class")
+    return is_one and "cross_fitted_logits" in vars(owner)
+
+
+def vote(logits: Tensor) -> Tensor:
+    """Average the members' probabilities and return them as log-probabilities (B, C). `logits`: (members, B, C).
+
+    >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
+    tensor([[0.6000, 0.4000]])
+    """
+    # Average probabilities and not raw logits, because a member with larger logits would get more weight.
+    return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

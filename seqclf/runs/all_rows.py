@@ -22,6 +22,7 @@ from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.runs.processes.process_settings import training_threads
+from seqclf.runs.threshold_rows import all_cross_fit
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.runs.training import Training, run_trainer, take_weights
 from seqclf.system import progress
@@ -43,7 +44,7 @@ def check_repeatable(training: Training) -> None:
         (
             "the network sets more than weights of heads by validation rows",
             "choose another model",
-        ): not training.task.model.cross_fits(),
+        ): not all_cross_fit(training.task.model),
         ("repeats a number of steps, not a time", "set trainer.max_epochs instead of trainer.max_time"): bool(
             config.trainer.get("max_time")
         ),

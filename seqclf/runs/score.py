@@ -32,14 +32,15 @@ def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
     """Return the scores of each part of a network alone, on the last split, and those of the network."""
     splits, parts, outputs = {}, list[Scores](), dict[str, np.ndarray]()
     for split, rows in batches.splits.items():
+        is_last = split == list(dataset.splits)[-1]
         if len(rows.sequences):
             with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
-                outputs = predict_outputs(task, batches.evaluation_loader(split))
+                outputs = predict_outputs(task, batches.evaluation_loader(split), parts=is_last)
         else:  # there are no held-out rows if every class has too few validation rows
             outputs = {name: values[:0] for name, values in outputs.items()}
         extra = {name: outputs[name] for name in task.model.extra_outputs}
         splits[split] = split_outputs(rows, outputs["logits"], extra=extra)
-        if split == list(dataset.splits)[-1]:
+        if is_last:
             parts = [
                 _scores(HEAD, name, "head alone", dataset, {split: split_outputs(rows, values)})
                 for name, values in outputs.items()
@@ -61,10 +62,11 @@ def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping
 
 
 @torch.inference_mode()
-def predict_outputs(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, np.ndarray]:
+def predict_outputs(task: SequenceTask, batches: Iterable[Batch], *, parts: bool = False) -> dict[str, np.ndarray]:
     """Return dict output → (N, …) in the order of the split (see `SequenceNetwork.outputs`).
 
-    Raises InputError for logits of another shape, and for logits that are not finite.
+    `parts`: True for the logits of parts of the network too. Raises InputError for logits of another shape, and for
+    logits that are not finite.
     """
     task = task.eval()
     ids, found = list[np.ndarray](), dict[str, list[np.ndarray]]()
@@ -73,7 +75,9 @@ def predict_outputs(task: SequenceTask, batches: Iterable[Batch]) -> dict[str, n
         outputs = task.model.outputs(fields, batch.lengths.to(task.device), batch.host_lengths)
         require_shape("the network", outputs["logits"], len(batch.ids), len(task.classes))
         ids.append(batch.ids)
-        for name, values in outputs.items():
+        names = outputs if parts else ("logits", *task.model.extra_outputs)
+        for name in names:
+            values = outputs[name]
             numbers = values.float() if values.is_floating_point() else values
             found.setdefault(name, []).append(numbers.cpu().numpy())
         progress.advance("rows", len(batch.ids))

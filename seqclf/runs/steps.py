@@ -32,7 +32,7 @@ from seqclf.runs.export import write_bundle
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.prepare import open_data, read_config, write_json
 from seqclf.runs.score import score_contenders
-from seqclf.runs.threshold_rows import asked_recipe, basis_of, cross_fits, cross_fitted
+from seqclf.runs.threshold_rows import all_rows_set_thresholds, asked_recipe, basis_of, cross_fitted
 from seqclf.runs.trainer import device_of
 from seqclf.runs.training import trusted
 from seqclf.system import progress
@@ -54,7 +54,7 @@ def score(run: Path, config: TrainConfig) -> None:
     is_compared = no_baseline(config.model_dump(), dataset.report) is None
     contenders = score_contenders(task, batches, dataset, baseline=is_compared)
     weighs = read_json(run / FIT)["by_validation"] is not None
-    if cross_fits(config):
+    if all_rows_set_thresholds(config):
         contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
     contenders[-1] = replace(contenders[-1], basis=basis_of(contenders[-1], config, weighs_heads=weighs))
     shutil.rmtree(run / FOLDER, ignore_errors=True)

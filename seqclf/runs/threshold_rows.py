@@ -19,7 +19,8 @@ from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.ensemble import networks_of
+from seqclf.models.network import SequenceNetwork, cross_fits
 from seqclf.training.exact_resume import rows_of
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
@@ -29,8 +30,8 @@ WEIGHTS_OF_HEADS = "weights of the heads"
 
 def reason_to_hold_out(config: TrainConfig) -> str | None:
     """Return the reason of `chosen_by_validation` for a training, whose network class is imported."""
-    network = locate_subclass(config.model["_target_"], SequenceNetwork, "model._target_")
-    return chosen_by_validation(config.model_dump(), network)
+    network: Any = locate_subclass(config.model["_target_"], SequenceNetwork, "model._target_")
+    return chosen_by_validation(config.model_dump(), not cross_fits(network, config.model.get("members", 1)))
 
 
 def with_holdout(config: TrainConfig) -> TrainConfig:
@@ -45,10 +46,16 @@ def asked_recipe(config: TrainConfig) -> dict[str, Any]:
     return (asked if with_holdout(asked).decision == config.decision else config).recipe()
 
 
-def cross_fits(config: TrainConfig) -> bool:
+def all_rows_set_thresholds(config: TrainConfig) -> bool:
     """Return True if all validation rows may set a threshold, now or later, by scores in which they chose nothing."""
     is_whole = config.decision.holdout == 0 or all(getattr(config.decision, rule) is None for rule in GUARANTEED_RULES)
     return is_whole and reason_to_hold_out(config) is None
+
+
+def all_cross_fit(network: SequenceNetwork) -> bool:
+    """Return True if all that validation sets in a network can be cross-fitted."""
+    parts = networks_of(network)
+    return all(cross_fits(type(part), len(parts)) for part in parts)
 
 
 def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None, dict[str, Tensor]]:
@@ -57,11 +64,12 @@ def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None
     Returns what they set in words, None if they set nothing, and the buffers that they set, with the values before.
     """
     rows, before = rows_of(task, validation), {name: buffer.clone() for name, buffer in task.model.named_buffers()}
-    text = task.model.fit_to_validation(rows) if len(rows) else None
-    if text is None:
+    found = [part.fit_to_validation(rows) for part in networks_of(task.model)] if len(rows) else []
+    texts = [text for text in found if text is not None]
+    if not texts:
         return None, {}
-    chosen = WEIGHTS_OF_HEADS if task.model.cross_fits() else "buffers of the network"
-    console.print(f"{chosen}: {text}", soft_wrap=True)
+    chosen = WEIGHTS_OF_HEADS if all_cross_fit(task.model) else "buffers of the network"
+    console.print(f"{chosen}: {'; '.join(texts)}", soft_wrap=True)
     return chosen, {name: old for name, old in before.items() if not torch.equal(old, task.model.get_buffer(name))}
 
 

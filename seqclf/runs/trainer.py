@@ -19,6 +19,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
+from seqclf.models.embedding import load_vectors
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.training.callbacks import AtomicCheckpointIO
@@ -39,7 +40,7 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
         config["seed"],
     )
     for name, vectors in dataset.vectors().items():
-        task.model.load_vectors(name, vectors)
+        load_vectors(task.model, name, vectors)
     task.make_optimizer(steps=1)  # raises InputError for impossible settings before any file is written
     return task
 

@@ -12,7 +12,7 @@ from torch import nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.models.ensemble import Ensemble
+from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.models.network import SequenceNetwork
 from seqclf.training.losses import class_weights_of
 from seqclf.training.weight_average import TRAINED
@@ -65,7 +65,7 @@ class ExactResume(Callback):
             for buffer in task.model.buffers() if trainer.world_size > 1 else ():
                 buffer.copy_(trainer.strategy.broadcast(buffer))  # rounding may differ between machines
         if train is not None:
-            trainer.datamodule.frozen_outputs = task.model.frozen_outputs(rows_of(task, train))
+            trainer.datamodule.frozen_outputs = feature_cache(task.model, rows_of(task, train))
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
         restored, self.restored = self.restored, {}
@@ -88,9 +88,8 @@ def rows_of(task: Any, split: Split) -> SplitRows:
 
 
 def _reads_training_rows(part: nn.Module) -> bool:
-    """Return True if a network sets buffers by training rows. An ensemble asks its members to."""
-    own = getattr(type(part), "fit_to", SequenceNetwork.fit_to)
-    return own not in (SequenceNetwork.fit_to, Ensemble.fit_to)
+    """Return True if a network sets buffers by training rows."""
+    return isinstance(part, SequenceNetwork) and type(part).fit_to is not SequenceNetwork.fit_to
 
 
 def finish_progress(checkpoint: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MONITORED, SmoothedMonitor, window_length
-from seqclf.models.ensemble import build_classifier
+from seqclf.models.ensemble import build_classifier, networks_of
 from seqclf.models.structure.freezing import freeze_weights
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.exact_resume import ExactResume, rows_of
@@ -113,11 +113,12 @@ class SequenceTask(pl.LightningModule):
         A Trainer with a `SequenceDataModule` calls this method. Call it before the first step of a loop of your own.
         """
         if not self.is_fitted:
-            self.model.fit_to(rows_of(self, train))
+            for network in networks_of(self.model):
+                network.fit_to(rows_of(self, train))
             self.is_fitted = True
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return logits of shape (B, C), or (members, B, C) for an ensemble in training."""
+        """Return logits (B, C)."""
         return self.model(batch.fields, batch.lengths, batch.host_lengths)
 
     def logits_of(self, batch: Batch) -> Tensor:
@@ -176,8 +177,8 @@ class SequenceTask(pl.LightningModule):
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
-        members = self.model.independent_parts()
-        if len(members) == 1 or not gradient_clip_val or gradient_clip_algorithm == "value":
+        members = getattr(self.model, "members", ())
+        if len(members) < 2 or not gradient_clip_val or gradient_clip_algorithm == "value":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         else:  # a large gradient of one member must not shrink the steps of others
             for member in members:

@@ -171,7 +171,7 @@ def test_a_stream_stops_where_a_sequence_halts(adaptive):
 def test_the_model_has_the_threshold_of_the_network(adaptive):
     task, classifier, rows = adaptive
     assert "halting" not in classifier.manifest and {"inputs", "outputs"} <= classifier.manifest.keys()
-    task.model.forget_validation()
+    task.model.threshold.fill_(-1)
     write_bundle(task, classifier.folder.parent / "all", {})
     everything = Classifier(classifier.folder.parent / "all", device="cpu", threads=1)
     assert [result["tokens_read"] for result in everything.predict(rows)] == list(map(len, rows))

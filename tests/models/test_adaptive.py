@@ -245,7 +245,7 @@ def test_validation_sets_the_threshold_that_reads_least_and_loses_little():
         chosen["tokens_read"].sum() / 2400 == pytest.approx(share[good].min().item()) and 1 / 12 < share[good].min() < 1
     )
     assert f"reads {share[good].min():.0%} of the tokens" in text
-    model.forget_validation()
+    model.threshold.fill_(-1)
     assert model.outputs(*inputs)["tokens_read"].tolist() == [12] * 200
 
 

@@ -274,13 +274,13 @@ def test_a_field_may_have_the_name_of_an_argument():
 
 
 def test_the_step_has_the_states_of_all_layers():
-    step = network(CELLS["matrix"], layers=2, bidirectional=False).step_form()
+    step = network(CELLS["matrix"], layers=2, bidirectional=False).streaming()
     assert [tuple(state) for state in step.states[:6]] == [
         (f"{name}_{layer}", shape, initial)
         for layer in (0, 1)
         for name, shape, initial in (("memory", (8, 4), 0.0), ("count", (), 1.0), ("hidden", (8,), 0.0))
     ]
-    assert network(CELLS["gru"]).step_form() is None, "the backward direction starts at the end"
+    assert network(CELLS["gru"]).streaming() is None, "the backward direction starts at the end"
 
 
 @pytest.mark.parametrize("kind", [CELLS["matrix"], pytest.param(DecayGRU, marks=pytest.mark.slow)])

@@ -71,14 +71,14 @@ def test_networks_that_need_the_whole_sequence_have_no_step(net, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_step_form_that_fixes_the_number_of_tokens_is_refused(net, tmp_path, monkeypatch):
+def test_a_streaming_that_fixes_the_number_of_tokens_is_refused(net, tmp_path, monkeypatch):
     """The exporter drops the free axis without an error."""
 
     def fixed(self, tokens, lengths, states):
         return tokens[..., :8] * torch.ones(1, EXAMPLE_TIME, 1), [state + 1 for state in states]
 
     monkeypatch.setattr(RecurrentStep, "forward", fixed)
-    with pytest.raises(InputError, match="step_form fixes the number of sequences or tokens; use sizes of its inputs"):
+    with pytest.raises(InputError, match="streaming fixes the number of sequences or tokens; use sizes of its inputs"):
         export_step(net(), FIELDS, tmp_path / "step.onnx")
     assert list(tmp_path.iterdir()) == []
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from seqclf.models.ensemble import Ensemble, vote
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.embedding import load_vectors
+from seqclf.models.ensemble import Ensemble, networks_of
+from seqclf.models.network import SequenceNetwork, vote
 
 
 @pytest.fixture
@@ -31,24 +32,13 @@ def test_the_vote_of_certain_members_is_finite():
     assert torch.allclose(vote(logits).softmax(dim=-1), torch.tensor([[2 / 3, 1 / 3]]))
 
 
-def test_in_training_the_logits_of_members_are_separate(ensemble, inputs):
-    batch = inputs([3, 7, 1])
-    logits = ensemble.train()(*batch)
-    assert logits.shape == (3, 3, 4), "members, sequences, classes"
-    for member, member_logits in zip(ensemble.members, logits, strict=True):
-        assert torch.equal(member(*batch), member_logits)
-
-
 def test_pretrained_vectors_start_every_member(ensemble):
     vectors = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
-    ensemble.load_vectors("token", vectors)
+    load_vectors(ensemble, "token", vectors)
     for member in ensemble.members:
         assert np.array_equal(member.embedding.layers[0].weight.detach().numpy(), vectors)
 
 
-def test_members_that_are_not_fitted_to_the_rows_keep_their_own_buffers():
+def test_each_network_of_an_ensemble_is_fitted():
     members = [SequenceNetwork(), SequenceNetwork()]
-    for value, member in enumerate(members):
-        member.register_buffer("count", torch.tensor(value))
-    Ensemble(members).fit_to(None)
-    assert [int(member.count) for member in members] == [0, 1]
+    assert networks_of(Ensemble(members)) == members and networks_of(members[0]) == members[:1]

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from seqclf.errors import InputError
+from seqclf.models.embedding import load_vectors
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.network import SequenceNetwork
@@ -38,15 +39,15 @@ def test_a_network_has_defaults():
     network, loss = Based(), nn.CrossEntropyLoss()
     result = network.training_loss(*BATCH, LABELS, loss)
     assert torch.equal(result.total, loss(network(*BATCH), LABELS)) and result.loss is result.total
-    assert network.outputs(*BATCH).keys() == {"logits"} and network.step_form() is None
-    with pytest.raises(InputError, match=r"data\.fields\.word\.vectors: .*Based has no method load_vectors"):
-        network.load_vectors("word", np.zeros((9, 2)))
+    assert network.outputs(*BATCH).keys() == {"logits"} and network.streaming() is None
+    with pytest.raises(InputError, match=r"data\.fields\.word\.vectors: no module has a method load_vectors"):
+        load_vectors(network, "word", np.zeros((9, 2)))
 
 
 def test_an_ensemble_calls_the_methods_of_its_members():
     members = Penalised(), Penalised()
     network = Ensemble(members)
-    network.load_vectors("word", np.ones((9, 2), np.float32))
+    load_vectors(network, "word", np.ones((9, 2), np.float32))
     assert all((member.scores.weight == 1).all() for member in members)
     result = network.training_loss(*BATCH, LABELS, nn.CrossEntropyLoss())
     alone = [nn.CrossEntropyLoss()(member(*BATCH), LABELS) + 18 for member in members]
@@ -55,7 +56,7 @@ def test_an_ensemble_calls_the_methods_of_its_members():
 
 def test_an_encoder_reads_in_one_direction_and_has_no_step_by_default():
     encoder = SequenceEncoder()
-    assert (encoder.backward_size, encoder.structure, encoder.step_form()) == (0, (), None)
+    assert (encoder.backward_size, encoder.structure, encoder.streaming()) == (0, (), None)
 
 
 def test_the_loss_of_a_compiled_network_runs_what_is_compiled():

@@ -36,7 +36,7 @@ def train(folder, *overrides, test=None):
 
 
 def weights_of(path):
-    return load_task(path, trust=[Counts.__module__.partition(".")[0]]).model.weights
+    return load_task(path, trust=[Counts.__module__.partition(".")[0]]).model.weights[0]
 
 
 def test_rows_that_set_weights_of_heads_are_not_independent(tmp_path):

@@ -22,10 +22,11 @@ UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts 
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that sets more
 
 
-def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> str | None:
+def chosen_by_validation(settings: Mapping[str, Any], sets_more: bool | None = None) -> str | None:
     """Return the reason to hold out rows of validation, None if validation chooses at most the weights of heads.
 
-    `settings`: config of a training as plain values. `network`: class of the network, None to go by its name.
+    `settings`: config of a training as plain values. `sets_more`: True if validation sets more of the network,
+    None to go by its name.
 
     >>> chosen_by_validation({"monitor": "loss"}), chosen_by_validation({"monitor": None})
     ('validation chooses the epoch (monitor)', None)
@@ -35,7 +36,7 @@ def chosen_by_validation(settings: Mapping[str, Any], network: Any = None) -> st
     reasons = {
         "validation chooses the epoch (monitor)": settings.get("monitor") is not None,
         "a callback watches validation (trainer.callbacks)": any("monitor" in callback for callback in callbacks),
-        "validation sets more than weights of heads": is_adaptive if network is None else not network.cross_fits(),
+        "validation sets more than weights of heads": is_adaptive if sets_more is None else sets_more,
         "a search chooses the settings (decision.provisional)": settings.get("decision", {}).get("provisional"),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -67,7 +67,8 @@ class FrontEnd(nn.Module):
 
     `window`: number of tokens over which kernels and numbers are averaged. `dilations`: of the kernels over all number
     fields; an empty list for no kernels. `biases`: number of biases of each kernel. `seed`: seed of the kernels.
-    `causal`: True for kernels and views that depend on no later token, so that `step` can read chunks.
+    `causal`: True for kernels and views that depend on no later token, so that `step` can read chunks. `cache`:
+    False to keep no outputs (see `feature_cache`).
 
     >>> fields = [{"name": "speed", "kind": "number", "width": 2}]
     >>> front = FrontEnd(fields, window=4, dilations=[1, 2], biases=2, seed=0)
@@ -89,9 +90,10 @@ class FrontEnd(nn.Module):
         biases: int,
         seed: int,
         causal: bool = False,
+        cache: bool = True,
     ):
         super().__init__()
-        self.window, self.causal = window, causal
+        self.window, self.causal, self.cache = window, causal, cache
         self.names = [field["name"] for field in token_specs(fields) if field["kind"] == "number"]
         self.pool = NumberPool(token_specs(fields))
         self.static = static_statistics(fields)

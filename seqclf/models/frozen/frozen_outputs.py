@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.models.frozen.front_end import FrontEnd
@@ -106,6 +106,17 @@ class FrozenOutputs:
             WINDOWS: self.arrays[WINDOWS][index]
         }
         return {name: torch.from_numpy(values) for name, values in arrays.items()}
+
+
+def feature_cache(network: nn.Module, rows: SplitRows) -> FrozenOutputs | None:
+    """Return the outputs for training rows of the one front end in a network, None to compute them for each batch."""
+    modules = list(network.modules())
+    fronts = [module for module in modules if isinstance(module, FrontEnd)]
+    if len(fronts) != 1 or not fronts[0].cache or not fronts[0].mean_size:
+        return None
+    reads = {name: any(getattr(part, name, False) for part in modules) for name in ("reads_windows", "reads_means")}
+    outputs = FrozenOutputs(fronts[0], rows, **reads)
+    return outputs if outputs.open_or_compute(fronts[0], rows) else None
 
 
 def _key(front: FrontEnd, rows: SplitRows, shapes: Mapping[str, object]) -> str:

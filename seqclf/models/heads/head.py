@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +13,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
+from seqclf.models.network import Fields, HostLengths
 from seqclf.models.running_state import State
 
 
@@ -21,8 +21,8 @@ class Head(nn.Module):
     """Base class of heads: fields and their reading by the front end → logits (B, C).
 
     The constructor gets `front` (the front end, whose sizes it may read), `fields` (specs of the model's inputs),
-    `num_classes`, and those settings of the model config that it takes by name. A head without parameters is not
-    trained: its method `fit` sets its buffers. The logits of a sequence must depend only on the tokens of the sequence.
+    `num_classes`, and the other keys of its entry in `model.heads`. A head without parameters is not trained: `fit`
+    sets its buffers, and members of an ensemble share it. Logits must depend only on the tokens of the sequence.
 
     >>> class Levels(Head):
     ...     def __init__(self, front, fields, num_classes):
@@ -39,9 +39,7 @@ class Head(nn.Module):
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__()
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). `reading`: what the front end read in the batch.
 
         `fields`: (B, T, …), static fields (B,) or (B, D); in training, number fields of tokens may be missing.
@@ -60,13 +58,9 @@ class Head(nn.Module):
         """Return a penalty that training adds to the loss of the head, or None."""
         return None
 
-    def step_form(self) -> HeadStep | None:
+    def streaming(self) -> HeadStep | None:
         """Return the streaming form of the head, or None for a head that needs whole sequences."""
         return None
-
-    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
-        """Initialize the embedding of a field with pretrained `vectors` (size, D). Returns False without such one."""
-        return False
 
     @property
     def is_trained(self) -> bool:
@@ -100,7 +94,7 @@ class HeadStep(nn.Module):
         self.states: list[State] = []
 
     def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk (see `FrontEnd.step`). Return the logits (B, C) after it, and the new states."""
         return self.head(fields, lengths, None, reading), []
@@ -125,7 +119,7 @@ class HeadsStep(nn.Module):
         ]
         self.states: list[State] = [*self.of_front, *named]
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
+    def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
         """Return the `logits` (B, C) after the chunk and the new `states`. See `ChunkStep.forward`."""
         first = len(self.of_front)
         linear = None if self.reader is None else self.reader.of_windows
@@ -137,4 +131,4 @@ class HeadsStep(nn.Module):
             logits.append(of_head)
             after = [*after, *new]
             first = last
-        return {"logits": self.network.added(logits), "states": after}
+        return {"logits": self.network.added([logits]), "states": after}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep, require_statistics
 from seqclf.models.heads.ridge import fit_ridge, rows_per_group
+from seqclf.models.network import Fields, HostLengths
 
 MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
 MAX_SCALED = 5.0  # deviations at which a scaled mean is clipped
@@ -53,16 +54,14 @@ class KernelsHead(Head):
         scaled = ((means[:, : len(self.center)] - self.center) * self.scale).clamp(-MAX_SCALED, MAX_SCALED)
         return torch.cat([scaled, statistics], dim=1)
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         features = self.features(reading.means, reading.statistics)
         if self.training and not self.closed_form:
             features = functional.dropout(features, FEATURE_DROPOUT)
         return functional.linear(features, self.weight, self.bias)
 
-    def step_form(self) -> HeadStep:
+    def streaming(self) -> HeadStep:
         return HeadStep(self)
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ Most n-grams are in few rows, so in few batches: a convex fit suits them better 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep
 from seqclf.models.heads.scales import choose_scales
+from seqclf.models.network import Fields, HostLengths
 from seqclf.models.running_state import State
 
 LONGEST = 4  # tokens of the longest n-gram
@@ -62,9 +63,7 @@ class NgramsHead(Head):
         self.register_buffer("table", torch.zeros(buckets, num_classes + 1))  # the last column: squares of the values
         self.register_buffer("bias", torch.zeros(num_classes))
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         return self.logits(self.total(self.codes_of(fields, lengths)))
 
@@ -72,7 +71,7 @@ class NgramsHead(Head):
         """Return logits (B, C) of the sum (B, C + 1) of the rows of the n-grams of a sequence."""
         return total[:, :-1] / total[:, -1:].clamp(min=1e-12).sqrt() + self.bias
 
-    def tokens(self, fields: Mapping[str, Tensor]) -> Tensor:
+    def tokens(self, fields: Fields) -> Tensor:
         """Return the tokens (B, T, S) of S streams as numbers from 1 to PRIME - 1."""
         streams = [fields[name].long() % (PRIME - 1) + 1 for name in self.names]
         if len(streams) > 1:
@@ -82,7 +81,7 @@ class NgramsHead(Head):
             streams.append(joined)
         return torch.stack(streams, dim=2)
 
-    def codes_of(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Tensor:
+    def codes_of(self, fields: Fields, lengths: Tensor) -> Tensor:
         """Return the codes (B, T + 1, S · LONGEST) of the n-grams of whole sequences (see `codes`)."""
         token = functional.pad(self.tokens(fields), (0, 0, LONGEST - 1, 1), value=START)
         positions = torch.arange(token.shape[1] - (LONGEST - 1), device=token.device)
@@ -116,7 +115,7 @@ class NgramsHead(Head):
             total = total + (self.table[bucket] * is_known[..., None]).sum(dim=1)
         return total
 
-    def step_form(self) -> NgramsStep:
+    def streaming(self) -> NgramsStep:
         return NgramsStep(self)
 
     @torch.no_grad()
@@ -225,7 +224,7 @@ class NgramsStep(HeadStep):
         self.states = [*tokens, State("ngrams_count", (1,)), State("ngrams_total", (head.table.shape[1],))]
 
     def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk. See `HeadStep.forward`."""
         high, low, count, total = states

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -13,8 +12,10 @@ from torch.nn import functional
 from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.frozen.front_end import FrontEnd, Reading
+from seqclf.models.heads.config import RecurrentConfig
 from seqclf.models.heads.head import Head, HeadStep, masked_columns
 from seqclf.models.heads.masked_norm import MaskedNorm
+from seqclf.models.network import Fields, HostLengths
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.models.running_state import State
@@ -27,19 +28,6 @@ class RecurrentHead(Head):
     """Windows and embedded ids → linear layer → batch normalization → recurrent layers → mean and max → logits.
 
     Static fields are joined to the mean and max (see `StaticFields`).
-
-    Args:
-        embedding_size: Size of the vector of an id, of categories and sets.
-        projection_size: Size of the linear layer.
-        hidden_size: Number of units of each recurrent layer and direction.
-        cell: "lstm", "gru" or "rnn".
-        residual_layers: Number of residual layers at the end of the stack (see `Recurrent`).
-        bidirectional: True for a second direction in each layer.
-        convolution: Number of windows that a residual convolution before the recurrent layers reads; 0 for none.
-        dropout: Dropout probability of the pooled vector.
-        feature_dropout: Dropout probability of the features of each window.
-        token_dropout: Probability that training replaces an id by the unknown id.
-        number_noise: Standard deviation of the noise that training adds to scaled numbers, if windows are tokens.
     """
 
     reads_windows = True
@@ -51,74 +39,57 @@ class RecurrentHead(Head):
         front: FrontEnd,
         fields: Sequence[FieldSpec],
         num_classes: int,
-        *,
-        embedding_size: int,
-        projection_size: int,
-        hidden_size: int,
-        cell: str,
-        layers: int,
-        residual_layers: int,
-        bidirectional: bool,
-        convolution: int,
-        dropout: float,
-        feature_dropout: float,
-        token_dropout: float,
-        number_noise: float,
+        config: RecurrentConfig,
     ):
         super().__init__(front, fields, num_classes)
         self.window, self.inputs = front.window, front.window_size
         with_ids = [field for field in token_specs(fields) if field["kind"] in ("category", "bag")]
         self.embedding = (
-            FieldEmbedding(with_ids, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=0.0)
+            FieldEmbedding(
+                with_ids, embedding_size=config.embedding_size, token_dropout=config.token_dropout, number_noise=0.0
+            )
             if with_ids
             else None
         )
         embedded = self.embedding.size if self.embedding is not None else 0
-        self.project = nn.Linear(self.inputs + embedded, projection_size)
+        size, reads = config.projection_size, config.convolution
+        self.project = nn.Linear(self.inputs + embedded, size)
         if self.embedding is not None and front.bank is None:
             # A number is one input beside the many of an id, and would hardly be heard at first.
             with torch.no_grad():
-                self.project.weight[:, : self.inputs] *= embedding_size**0.5
-        self.norm = MaskedNorm(projection_size)
-        self.convolution = nn.Conv1d(projection_size, projection_size, convolution, bias=False) if convolution else None
-        self.convolution_norm = MaskedNorm(projection_size) if convolution else None
+                self.project.weight[:, : self.inputs] *= config.embedding_size**0.5
+        self.norm = MaskedNorm(size)
+        self.convolution = nn.Conv1d(size, size, reads, bias=False) if reads else None
+        self.convolution_norm = MaskedNorm(size) if reads else None
         # Windows before and after a window that the convolution reads; none after it in one direction.
-        self.margins = (convolution // 2, convolution - 1 - convolution // 2) if bidirectional else (convolution - 1, 0)
+        self.margins = (reads // 2, reads - 1 - reads // 2) if config.bidirectional else (reads - 1, 0)
         self.recurrent = Recurrent(
-            projection_size,
-            cell=cell,
-            hidden_size=hidden_size,
-            layers=layers,
-            residual_layers=residual_layers,
-            bidirectional=bidirectional,
-            dropout=feature_dropout,
+            size,
+            cell=config.cell,
+            hidden_size=config.hidden_size,
+            layers=config.layers,
+            residual_layers=config.residual_layers,
+            bidirectional=config.bidirectional,
+            dropout=config.feature_dropout,
         )
-        self.pooling = Pooling("mean+max", projection_size + self.recurrent.size, self.recurrent.backward_size)
+        self.pooling = Pooling("mean+max", size + self.recurrent.size, self.recurrent.backward_size)
         self.pooled_norm = MaskedNorm(self.pooling.size)
         self.static = StaticFields(fields, self.pooling.size)
         self.output = nn.Linear(self.static.size, num_classes)
-        self.dropout, self.feature_dropout = nn.Dropout(dropout), nn.Dropout(feature_dropout)
+        self.dropout, self.feature_dropout = nn.Dropout(config.dropout), nn.Dropout(config.feature_dropout)
         # Masks, sines and other channels that are not standardized get no noise.
         numbers = [field for field in token_specs(fields) if field["kind"] == "number"]
         scaled = [flag for field in numbers for flag in field.get("scaled", [True] * field["width"])]
-        noise = number_noise if front.window == 1 else 0.0
+        noise = config.number_noise if front.window == 1 else 0.0
         # The noise (D,) of the numbers, which are the last channels of a window.
         self.register_buffer("noise", noise * torch.tensor(scaled, dtype=torch.float32), persistent=False)
         self.has_noise = bool(noise and any(scaled))
-
-    def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
-        if self.embedding is None or name not in self.embedding.names:
-            return False
-        self.embedding.load_vectors(name, vectors)
-        return True
 
     def of_windows(self, windows: Tensor, first: int) -> Tensor:
         """Return the part (B, N, P) of the linear layer that reads the channels of `windows` (B, N, K')."""
         return functional.linear(windows, self.project.weight[:, first : first + windows.shape[2]])
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         values, mask = self.normed(self.projected(fields, lengths, reading), reading.lengths)
         lengths = reading.lengths
@@ -143,11 +114,11 @@ class RecurrentHead(Head):
         found = self.convolution(inputs.transpose(1, 2)).transpose(1, 2)
         return (values + self.convolution_norm(found, mask).relu()) * mask
 
-    def step_form(self) -> RecurrentHeadStep | None:
+    def streaming(self) -> RecurrentHeadStep | None:
         # A second direction starts at the last token, which is in the last chunk.
         return None if self.recurrent.backward_size else RecurrentHeadStep(self)
 
-    def projected(self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading) -> Tensor:
+    def projected(self, fields: Fields, lengths: Tensor, reading: Reading) -> Tensor:
         """Return the values (B, N, P) of the linear layer."""
         weight = masked_columns(self.project.weight, KERNEL_DROPOUT) if self.training else self.project.weight
         total: Tensor | None = None
@@ -179,13 +150,13 @@ class RecurrentHeadStep(HeadStep):
 
     def __init__(self, head: RecurrentHead):
         super().__init__(head)
-        recurrent: Any = head.recurrent.step_form()
+        recurrent: Any = head.recurrent.streaming()
         self.recurrent = recurrent
         margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.margins[0] > 0 else []
         self.states = [*margin, *recurrent.states, *head.pooling.states]
 
     def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk. See `HeadStep.forward`."""
         head, remaining, after = self.head, list(states), []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep, require_statistics
+from seqclf.models.network import Fields, HostLengths
 
 BINS = 8
 HIDDEN_SIZE = 64
@@ -48,9 +49,7 @@ class StatisticsHead(Head):
         ramps = ((statistics[..., None] - low) / (high - low).clamp(min=MIN_WIDTH)).clamp(0, 1) - 0.5
         return torch.cat([statistics, ramps.flatten(1)], dim=1)
 
-    def forward(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None, reading: Reading
-    ) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         statistics = reading.statistics
         if self.training:
@@ -64,7 +63,7 @@ class StatisticsHead(Head):
         groups = torch.cat([weights[:, :columns, None], weights[:, columns:].unflatten(1, (columns, BINS))], dim=2)
         return self.selection * groups.square().sum((0, 2)).clamp(min=1e-12).sqrt().sum()
 
-    def step_form(self) -> HeadStep:
+    def streaming(self) -> HeadStep:
         return HeadStep(self)
 
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:

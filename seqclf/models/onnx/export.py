@@ -125,7 +125,7 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     `next/<name>` for each state.
     """
     tensors = _example_tensors(fields, EXAMPLE_TIME)
-    step = _exportable_copy(classifier, "model").step_form()
+    step = _exportable_copy(classifier, "model").streaming()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
@@ -145,14 +145,14 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
         except Exception as error:  # a third-party encoder may raise any exception
             raise InputError(
                 "model.encoder",
-                f"its step_form cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
-                "return None from step_form, and the bundle has no step",
+                f"its streaming cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
+                "return None from streaming, and the bundle has no step",
             ) from error
     if _has_fixed_axis(program, tensors.keys() - static):
         raise InputError(
             "model.encoder",
-            "its step_form fixes the number of sequences or tokens",
-            "use sizes of its inputs only, or return None from step_form, and the bundle has no step",
+            "its streaming fixes the number of sequences or tokens",
+            "use sizes of its inputs only, or return None from streaming, and the bundle has no step",
         )
     _finish(program.model, exported)
     _name_axes(program.model.graph, set(tensors) - static - {"lengths"})

@@ -102,7 +102,7 @@ class CellEncoder(SequenceEncoder):
         residual = layer - self.first_residual
         return outputs if residual < 0 else inputs + self.scales[residual] * outputs
 
-    def step_form(self) -> CellStep | None:
+    def streaming(self) -> CellStep | None:
         # A backward direction cannot read in chunks, because it starts at the last token, which is in the last chunk.
         return None if self.backward_cells else CellStep(self)
 
@@ -128,7 +128,7 @@ def _build_cell(
 
 
 class CellStep(nn.Module):
-    """Streaming form of a unidirectional `CellEncoder` (see `SequenceEncoder.step_form`)."""
+    """Streaming form of a unidirectional `CellEncoder` (see `SequenceEncoder.streaming`)."""
 
     def __init__(self, encoder: CellEncoder):
         super().__init__()

@@ -125,7 +125,7 @@ class Recurrent(SequenceEncoder):
     def onnx_form(self) -> nn.Module:
         return OnnxRecurrent(self)
 
-    def step_form(self) -> RecurrentStep | None:
+    def streaming(self) -> RecurrentStep | None:
         # A backward direction cannot read in chunks, because it starts at the last token, which is in the last chunk.
         return None if self.backward_layers else RecurrentStep(self)
 
@@ -186,7 +186,7 @@ class OnnxRecurrent(nn.Module):
 
 
 class RecurrentStep(nn.Module):
-    """Streaming form of a unidirectional `Recurrent` encoder (see `SequenceEncoder.step_form`)."""
+    """Streaming form of a unidirectional `Recurrent` encoder (see `SequenceEncoder.streaming`)."""
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()

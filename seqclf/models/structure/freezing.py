@@ -10,6 +10,7 @@ from torch import nn
 
 from seqclf.config.hints import did_you_mean
 from seqclf.errors import InputError
+from seqclf.models.ensemble import Ensemble
 from seqclf.models.heads.recurrent_head import RecurrentHead
 
 
@@ -21,7 +22,7 @@ def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: st
     begins with `key` if a module does not exist, or if its weights are already as requested.
     """
     for name in modules:
-        weights = [weight for part in network.independent_parts() for weight in _module(part, name, key).parameters()]
+        weights = _weights(network, name, key)
         if all(weight.requires_grad == trainable for weight in weights):
             state = "is not frozen" if trainable else "has no weight that learns"
             raise InputError(f"{key}={name}", state, "remove it")
@@ -29,12 +30,14 @@ def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: st
             weight.requires_grad_(trainable)
 
 
-def _module(network: nn.Module, name: str, key: str) -> nn.Module:
-    parts = [network, *(head for head in network.modules() if isinstance(head, RecurrentHead))]
-    for part in parts:
+def _weights(network: Any, name: str, key: str) -> list[nn.Parameter]:
+    members = list(network.members) if isinstance(network, Ensemble) else [network]
+    owners = [members, [head for head in network.modules() if isinstance(head, RecurrentHead)]]
+    for parts in filter(None, owners):
         with suppress(AttributeError):
-            return part.get_submodule(name) if name else part
-    modules = [each for part in parts for each in part.named_modules()]
+            found = [part.get_submodule(name) if name else part for part in parts]
+            return [weight for module in found for weight in module.parameters()]
+    modules = [each for parts in owners for part in parts[:1] for each in part.named_modules()]
     names = [known for known, module in modules if known and any(True for _ in module.parameters())]
     top = ", ".join(known for known in names if "." not in known)
     remedy = did_you_mean(name, names) or f"write one of {top}, or a part of one"

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from seqclf.config.argument_types import checks_values
 from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.network import Fields, HostLengths
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 
@@ -41,12 +41,7 @@ class TreeClassifier(SequenceClassifier):
         self.register_buffer("node_classes", torch.tensor([*codes, -1]), persistent=False)
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the loss over the trees and the labelled nodes (see `SequenceNetwork.training_loss`)."""
         embedded = self.embedding_dropout(self.embedding(fields))

@@ -154,12 +154,12 @@ def resolve_model(settings: Mapping[str, Any]) -> Config:
 def resolve_for_data(settings: Config, dataset: Mapping[str, Any]) -> tuple[Config, str]:
     """Return the settings of a network that follow from the data, and a text that explains them, empty without any.
 
-    A network may define `for_data(settings, dataset)` (see `HeadsClassifier`). `dataset`: see `Dataset.description()`.
+    The `config_class` of a network resolves them (see `HeadsConfig`). `dataset`: see `Dataset.description()`.
     """
     network: Any = locate(settings["_target_"])
-    if not hasattr(network, "for_data"):
+    if not hasattr(network, "config_class"):
         return settings, ""
-    resolved, text = network.for_data(settings, dataset)
+    resolved, text = network.config_class.resolve(settings, dataset)
     return resolve_model(resolved), text
 
 

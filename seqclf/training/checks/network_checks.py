@@ -45,7 +45,7 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
     tokens of the shortest sequence in the data.
     """
     if foreign := _foreign_target(task):
-        network, fields = task.model.independent_parts()[0], task.hparams["dataset"]["fields"]
+        network, fields = task.model, task.hparams["dataset"]["fields"]
         shortest = 1 if export else shortest
         check_logits(network, fields, len(task.classes), foreign, shortest)
         require_padding_ignored(network, fields, foreign, shortest)
@@ -136,7 +136,7 @@ def _check_reloaded(
     """Raise InputError if a checkpoint misses weights: PyTorch registers no module or parameter of a plain list."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(RELOAD_SEED)
-        loaded = build_classifier({**task.hparams["model"], "members": 1}, fields, len(task.classes))
+        loaded = build_classifier(task.hparams["model"], fields, len(task.classes))
     loaded.load_state_dict(network.state_dict())
     logits, again = (_run(each, padded_batch(fields, shortest), key).float().numpy() for each in (network, loaded))
     if logit_error(logits, again) > TOLERANCE:

@@ -11,6 +11,7 @@ import torch
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
+from seqclf.models.heads.config import HeadsConfig
 from seqclf.models.heads.network import HeadsClassifier
 
 NUMBER: dict[str, Any] = {"name": "value", "kind": "number", "width": 3}
@@ -76,18 +77,22 @@ def rows_of(fields: dict[str, list[np.ndarray]], labels: Any, classes: int, grou
     return SplitRows(split if groups is None else split._replace(groups=groups), "digest", np.ones(classes))
 
 
+def build(fields: list[dict[str, Any]], num_classes: int = 3, **options: Any) -> HeadsClassifier:
+    return HeadsClassifier(fields, num_classes, HeadsConfig.of({**PLAIN, **options}))
+
+
 @pytest.fixture(scope="session")
 def fitted() -> Callable[..., HeadsClassifier]:
     """`fitted(fields, window=2, …)` returns a network in evaluation mode that is fitted to random rows."""
 
     def make(fields: list[dict[str, Any]], **options: Any) -> HeadsClassifier:
         torch.manual_seed(1)
-        network = HeadsClassifier(fields, 3, **{**PLAIN, **options})
+        network = build(fields, **options)
         network.fit_to(training_rows(random_split(fields)))
         with torch.no_grad():
             for weight in network.parameters():
                 weight.add_(0.2 * torch.randn_like(weight))
-            network.weights.copy_(torch.rand(len(network.weights)))
+            network.weights.copy_(torch.rand(network.weights.shape))
         return network.eval()
 
     return make

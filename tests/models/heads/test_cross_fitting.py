@@ -7,11 +7,10 @@ from models.heads.conftest import CATEGORY, NUMBER, random_split, training_rows
 from scipy.stats import beta, norm
 
 from seqclf.evaluation.decisions.holdout import fifths
-from seqclf.models.ensemble import Ensemble, vote
 from seqclf.models.heads import network as network_module
 from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
 from seqclf.models.heads.network import HeadsClassifier
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.network import SequenceNetwork, cross_fits, vote
 
 FIELDS = [NUMBER, CATEGORY]
 TWO = {"heads": ["recurrent", "recurrent"]}
@@ -35,13 +34,13 @@ def final_logits(network, rows):
 
 
 @torch.inference_mode()
-def by_a_loop(network, rows, fifth):
+def by_a_loop(network, rows, fifth, member=0):
     """Return the logits (N, C) by weights without the row's fifth, which are scaled row by row."""
     heads = []
     for row in range(len(rows)):
         (batch,) = rows.batches(np.array([row]))
-        heads.append(torch.cat(network.head_logits(batch.fields, batch.lengths, batch.lengths.numpy())).numpy())
-    heads, weights, found = np.stack(heads, 1), network.weights.numpy(), []
+        heads.append(torch.cat(network.head_logits(batch.fields, batch.lengths, batch.lengths.numpy())[member]).numpy())
+    heads, weights, found = np.stack(heads, 1), network.weights[member].numpy(), []
     for row, number in enumerate(fifth):
         others = np.flatnonzero(fifth != number)
         own = fit_head_weights(heads[:, others], rows.labels[others])
@@ -58,19 +57,16 @@ def test_logits_equal_those_of_a_plain_loop_in_the_order_of_the_rows(fitted, mon
     expected = by_a_loop(network, rows, fifth)
     np.testing.assert_allclose(network.cross_fitted_logits(rows, fifth), expected, atol=1e-3)
     monkeypatch.setattr(network_module, "WEIGHTED_ROWS", 30)
-    chosen = np.sort(rows.sample(30, 2**62, network.kernel_seed))
+    chosen = np.sort(rows.sample(30, 2**62, network.config.front.kernel_seed))
     differs = np.abs(network.cross_fitted_logits(rows, fifth) - final_logits(network, rows)).max(axis=1) > 1e-4
     assert set(np.flatnonzero(differs)) <= set(chosen) and differs.sum() > 20
 
 
 def test_an_ensemble_votes_and_a_single_head_has_nothing_to_leave_out(fitted):
-    first, second = fitted(FIELDS, **TWO), fitted(FIELDS, **TWO)
-    for weight in second.parameters():
-        weight.data.add_(0.1 * torch.randn_like(weight))
-    network = Ensemble([first, second]).eval()
+    network = fitted(FIELDS, **TWO, members=2)
     rows = weighed_rows(network)
     fifth = fifths(rows.labels)
-    members = np.stack([by_a_loop(member, rows, fifth) for member in network.members])
+    members = np.stack([by_a_loop(network, rows, fifth, member) for member in range(2)])
     expected = vote(torch.from_numpy(members)).numpy()
     np.testing.assert_allclose(network.cross_fitted_logits(rows, fifth), expected, atol=1e-3)
     assert fitted(FIELDS, heads=["recurrent"]).cross_fitted_logits(rows, fifth) is None
@@ -79,8 +75,10 @@ def test_an_ensemble_votes_and_a_single_head_has_nothing_to_leave_out(fitted):
 def test_only_a_class_that_leaves_out_what_it_sets_cross_fits():
     setting = type("Setting", (HeadsClassifier,), {"fit_to_validation": lambda self, rows: "set"})
     both = type("Both", (setting,), {"cross_fitted_logits": lambda self, rows, fifth: None})
-    found = [kind.cross_fits() for kind in (SequenceNetwork, HeadsClassifier, setting, both, type("Sub", (both,), {}))]
+    found = [cross_fits(kind) for kind in (SequenceNetwork, HeadsClassifier, setting, both, type("Sub", (both,), {}))]
     assert found == [True, True, False, True, True]
+    alone = type("Alone", (SequenceNetwork,), {"fit_to_validation": None, "cross_fitted_logits": None})
+    assert [cross_fits(kind, 2) for kind in (SequenceNetwork, HeadsClassifier, alone)] == [True, True, False]
 
 
 @pytest.mark.parametrize(("positives", "draws"), [(10, 100), (30, 100), (60, 60)])

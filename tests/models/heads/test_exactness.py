@@ -92,7 +92,7 @@ def test_windows_that_are_not_kept_give_the_same_logits(fitted):
     expected = network(fields, lengths, lengths.numpy())
     reading = network.front(fields, lengths)
     logits = [head(fields, lengths, lengths.numpy(), reading) for head in network.heads]
-    assert_equal(network.added(logits), expected)
+    assert_equal(network.added([logits]), expected)
 
 
 @pytest.mark.parametrize("value", [0.0, 1e30, -1e30, 1e-30])
@@ -107,12 +107,10 @@ def test_constant_huge_and_tiny_numbers_give_finite_logits(fitted, value):
 
 @torch.inference_mode()
 def test_hundreds_of_channels_and_a_thousand_classes(fitted):
-    from models.heads.conftest import PLAIN, random_split, training_rows
-
-    from seqclf.models.heads.network import HeadsClassifier
+    from models.heads.conftest import build, random_split, training_rows
 
     wide = {"name": "value", "kind": "number", "width": 300}
-    network = HeadsClassifier([wide], 1000, **{**PLAIN, "dilations": [1, 2, 4, 8, 16, 32, 64, 100, 120, 150]})
+    network = build([wide], 1000, dilations=[1, 2, 4, 8, 16, 32, 64, 100, 120, 150])
     rows = training_rows(random_split([wide], rows=30))
     rows.class_weights = np.ones(1000)
     network.fit_to(rows)

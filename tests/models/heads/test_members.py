@@ -5,64 +5,58 @@ from pathlib import Path
 import pytest
 import torch
 from models.checks import exported
-from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
+from models.heads.conftest import CATEGORY, NUMBER, build, random_split, training_rows
 from models.heads.test_exactness import assert_equal, inputs_of
 
-from seqclf.models.ensemble import Ensemble, build_classifier, vote
-from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.heads.kernels_head import LinearHead
+from seqclf.models.heads.statistics_head import StatisticsHead
+from seqclf.models.network import vote
 
 FIELDS = [NUMBER, CATEGORY]
 
 
-def ensemble(members: int = 3) -> Ensemble:
-    torch.manual_seed(0)
-    model = {"_target_": "seqclf.models.heads.network.HeadsClassifier", **PLAIN, "members": members}
-    network = build_classifier(model, FIELDS, 3)
-    network.fit_to(training_rows(random_split(FIELDS)))
-    return network.eval()
-
-
 @torch.inference_mode()
-def test_members_have_one_front_end_and_weights_of_their_own():
-    network = ensemble()
+def test_members_share_the_front_end_and_the_heads_that_are_not_trained(fitted):
+    network = fitted(FIELDS, members=3, heads=["recurrent", "kernels", "statistics"])
     first, second, _ = network.members
-    assert same_buffers(first.front, second.front) and torch.equal(first.heads[1].weight, second.heads[1].weight)
-    assert not torch.equal(first.heads[0].project.weight, second.heads[0].project.weight)
+    assert first[1] is second[1] and first[0] is not second[0] and first[2] is not second[2]
+    assert torch.equal(first[2].edges, second[2].edges)
+    assert not torch.equal(first[0].project.weight, second[0].project.weight)
     fields, lengths = inputs_of(FIELDS)
-    alone = torch.stack([member(fields, lengths, lengths.numpy()) for member in network.members])
-    assert_equal(network(fields, lengths, lengths.numpy()), vote(alone))
+    alone = fitted(FIELDS, heads=["recurrent", "kernels", "statistics"])
+    logits = []
+    for member, weights in zip(network.members, network.weights, strict=True):
+        alone.heads.load_state_dict(member.state_dict())
+        alone.weights.copy_(weights)
+        logits.append(alone(fields, lengths, lengths.numpy()))
+    assert_equal(network(fields, lengths, lengths.numpy()), vote(torch.stack(logits)))
 
 
-@torch.inference_mode()
-def test_validation_rows_weigh_the_heads_of_each_member():
-    network = ensemble()
+def test_a_head_that_is_not_trained_is_fitted_once(monkeypatch):
+    calls = []
+    monkeypatch.setattr(LinearHead, "fit", lambda *_: calls.append("linear"))
+    monkeypatch.setattr(StatisticsHead, "fit", lambda *_: calls.append("statistics"))
+    build(FIELDS, members=3, heads=["recurrent", "linear", "statistics"]).fit_to(training_rows(random_split(FIELDS)))
+    assert sorted(calls) == ["linear", *["statistics"] * 3]
+
+
+def test_validation_rows_weigh_the_heads_of_each_member(fitted):
+    network = fitted(FIELDS, members=3)
     text = network.fit_to_validation(training_rows(random_split(FIELDS, rows=50, seed=4)))
     assert text.count("recurrent") == 3
-    assert len({tuple(member.weights.tolist()) for member in network.members}) == 3
+    assert len({tuple(weights) for weights in network.weights.tolist()}) == 3
 
 
 @pytest.mark.slow
-def test_the_exported_ensemble_reads_the_front_end_once(tmp_path: Path):
+def test_the_exported_ensemble_reads_the_front_end_once(fitted, tmp_path: Path):
     sizes = {}
     for members in (1, 3):
-        network = ensemble(members)
+        network = fitted(FIELDS, members=members)
         session = exported(network, tmp_path / f"{members}.onnx", FIELDS)
         sizes[members] = (tmp_path / f"{members}.onnx").stat().st_size
-    taps = network.members[0].front.bank.taps
+    taps = network.front.bank.taps
     assert sizes[3] - sizes[1] < taps.numel() * taps.element_size() * 2  # the kernels are stored once
     fields, lengths = inputs_of(FIELDS)
     found = session.run(None, {**{key: values.numpy() for key, values in fields.items()}, "lengths": lengths.numpy()})
     with torch.inference_mode():
         assert_equal(torch.from_numpy(found[0]), network(fields, lengths, lengths.numpy()))
-
-
-class Constant(HeadsClassifier):
-    def forward(self, fields, lengths, host_lengths):
-        return torch.tensor([[9.0, 0.0, 0.0]]).expand(len(lengths), -1)
-
-
-@torch.inference_mode()
-def test_an_ensemble_calls_the_forward_of_a_subclass():
-    network = Ensemble([Constant(FIELDS, 3, **PLAIN) for _ in range(2)]).eval()
-    fields, lengths = inputs_of(FIELDS)
-    assert_equal(network(fields, lengths, lengths.numpy()), vote(torch.tensor([9.0, 0, 0]).expand(2, len(lengths), 3)))

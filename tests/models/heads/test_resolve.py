@@ -9,8 +9,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.sequence_summary import order_strength, summarize_sequences
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.heads.network import HeadsClassifier
-from seqclf.models.heads.resolve import resolve_settings
+from seqclf.models.heads.config import resolve_settings
 from seqclf.training.checks.check_targets import resolve_for_data, resolve_model
 
 AUTO = default_settings("model")
@@ -77,8 +76,7 @@ def test_trees_get_a_tree_lstm():
 @pytest.mark.parametrize("fields", [[NUMBER], [NUMBER, CATEGORY], [MASKED, BAG], [CATEGORY], [WORDS]])
 def test_each_resolved_network_is_built(fields):
     settings, _ = resolved(fields)
-    arguments = {name: value for name, value in settings.items() if name not in ("_target_", "members", "wide")}
-    assert HeadsClassifier(fields, 3, **arguments).names == settings["heads"]
+    assert build_classifier(settings, fields, 3).names == settings["heads"]
 
 
 def test_the_order_of_tokens_is_measured_within_sequences():

@@ -4,9 +4,8 @@ import copy
 
 import pytest
 import torch
-from models.heads.conftest import CATEGORY, NUMBER, PLAIN, random_split, same_buffers, training_rows
+from models.heads.conftest import CATEGORY, NUMBER, PLAIN, build, random_split, same_buffers, training_rows
 
-from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.structure.change_network import change_network
 from seqclf.models.structure.options import changed_config
 
@@ -42,7 +41,7 @@ def test_wider_and_deeper_recurrent_heads_have_the_same_logits(fitted, changes):
 
 
 def test_the_added_units_learn():
-    network = HeadsClassifier(FIELDS, 3, **PLAIN)
+    network = build(FIELDS)
     rows = training_rows(random_split(FIELDS))
     network.fit_to(rows)
     changed = change_network(network, changed_config(CONFIG, {"hidden_size": 16}, "s"), FIELDS, 3, seed=0).network
