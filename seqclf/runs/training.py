@@ -99,6 +99,7 @@ class Training:
         except MisconfigurationException as error:  # a callback that needs a logger, for example
             raise trainer_error(error) from None
         except Terminated as end:
+            end.advice = resume_advice(self.folder, self.config.checkpoint)
             if is_launched_rank(self.trainer):
                 end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
             raise

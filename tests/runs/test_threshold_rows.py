@@ -15,6 +15,7 @@ from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, re
 from seqclf.evaluation.scores import read_contenders
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.network import cross_fits
 from seqclf.runs.threshold_rows import asked_recipe
 from seqclf.training.options import TrainConfig
 
