@@ -117,7 +117,9 @@ def train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> Train
     found, replaces = _find_checkpoint(config, run)
     with claim_run_folder(run, found.checkpoint, replaces), process_settings(config.runtime, config.seed):
         if not is_first_rank():
-            set_up(run, found)[0].run()
+            training, _ = set_up(run, found)
+            training.check()
+            training.run()
             return None
         result = _train(found, run, prints_verdict)
         console.print(f"run: {shown_path(run)}", soft_wrap=True)

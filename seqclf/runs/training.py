@@ -71,6 +71,8 @@ class Training:
         bar = TrainingProgress()
         trainer = make_trainer(config.model_dump()["trainer"], [*hooks.all, bar], folder, config.runtime.rank_timeout)
         schedule.check_trainer(trainer)
+        if hooks.resumed is not None and schedule.changes:  # structure changes that the checkpoint already has
+            schedule.advance(task, epochs_started(hooks.resumed))
         return cls(config, dataset, batches, task, schedule, hooks, bar, trainer, threads, folder)
 
     def run(self) -> None:
@@ -84,8 +86,6 @@ class Training:
     def check(self) -> None:
         """Raise InputError for a checkpoint that cannot be resumed, or a network of one's own that breaks a rule."""
         if self.hooks.resumed is not None:
-            if self.schedule.changes:  # structure changes that the checkpoint already has
-                self.schedule.advance(self.task, epochs_started(self.hooks.resumed))
             self.batches.trainer = self.trainer  # tells the batches how many devices share them
             check_resumable(self.config.model_dump(), self.task, self.batches)
         if self.trainer.is_global_zero:
