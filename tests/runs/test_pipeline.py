@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import shutil
 from contextlib import nullcontext
 
@@ -19,6 +20,7 @@ from seqclf.runs.pipeline import TABLE, run_steps
 from seqclf.runs.prepare import read_config
 from seqclf.runs.steps import export, judge, score
 from seqclf.runs.training import Training
+from seqclf.system import atomic_files
 from seqclf.training.options import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
@@ -27,6 +29,9 @@ SETTINGS += ["model=lstm"]  # which is exported faster than several heads
 GUARANTEE = ("decision.min_recall=0.5", "decision.calibrate=true")
 UNSHOWN = ("export=false", "baseline=false")  # makes a run quick
 CALLS = ["score_contenders", "judge_scores", "write_bundle", "write_run_report"]  # of the steps after the training
+
+
+EACH_WRITE = int(os.environ.get("SEQCLF_TEST_EACH_WRITE", "5"))  # 1: a kill at every write, 2 minutes
 
 
 class KilledError(BaseException):
@@ -161,3 +166,26 @@ def test_a_change_in_the_code_of_a_network_of_ones_own_is_another_training(tmp_p
 def test_other_ids_and_groups_are_other_rows():
     hashes = {rows_hash(split_of(*of)) for of in [(["a", "b"],), (["a", "c"],), (["a", "b"], np.array([1, 1]))]}
     assert len(hashes) == 3
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_write_of_a_file_has_the_results_of_an_unbroken_one(tmp_path, monkeypatch, unbroken):
+    expected, flush, left = results(unbroken(*GUARANTEE)), atomic_files._flush, [0]
+
+    def kill(path):  # before a file appears under its name
+        left[0] -= 1
+        if left[0] == 0:
+            raise KilledError
+        flush(path)
+
+    monkeypatch.setattr(atomic_files, "_flush", kill)
+    train(tmp_path / "counted", *GUARANTEE, cache=unbroken.cache)
+    writes = -left[0]
+    for number in range(1, writes + 1, EACH_WRITE):
+        run, left[0] = tmp_path / str(number), number
+        with pytest.raises(KilledError):
+            train(run, *GUARANTEE, cache=unbroken.cache)
+        train(run, *GUARANTEE, cache=unbroken.cache)
+        assert results(run) == expected, number
+        assert (run / "bundle/manifest.json").is_file() and not list(run.rglob("*.part")), number
+    assert writes > 15
