@@ -1,13 +1,16 @@
 """Compare the network of the default command with simple models on the same test rows.
 
-    python scripts/benchmarks/ladder.py [model=gru …] [--sets markov waves …] [--seeds 0 1] [--aeon PYTHON]
+    python scripts/benchmarks/ladder.py [model=gru …] [--sets markov waves …] [--seeds 0 1]
+    python scripts/benchmarks/ladder.py --aeon PYTHON --lightgbm PYTHON
     python scripts/benchmarks/ladder.py --sets trec names sms_spam hdfs signals/eye … --data FOLDER
 
 Generated sets need no files. Each of the others is a folder of FOLDER: those of conf/experiment with their experiments,
 those of `signals` as SET_train.parquet and SET_test.parquet with the columns x and label. Each set is trained by
 `python -m seqclf.train`. Rivals outside of the package are fitted to the same training rows, and validation chooses
 their settings: TF-IDF of n-grams with a linear SVM for tokens (scikit-learn), MiniRocket for signals (aeon, in a
-separate environment whose Python is `--aeon`). Prints a Markdown table, and one JSON line at the end.
+separate environment whose Python is `--aeon`), and LightGBM on aggregates of each sequence (`--lightgbm PYTHON`), early
+stopped. *Ceiling* is the score of the rule that made a generated table. Prints a Markdown table, and one JSON line at
+the end.
 """
 
 from __future__ import annotations
@@ -36,9 +39,14 @@ from seqclf.data.storage.dataset import Dataset
 
 sys.path[:0] = [str(Path(__file__).parent)]
 
+import event_tables  # noqa: E402
 import waveforms  # noqa: E402
+from event_tables import TABLES  # noqa: E402
 
-AEON_WORKER = Path(__file__).parent / "peer_frameworks" / "minirocket.py"
+AEON_WORKER, BOOSTED_WORKER = (
+    Path(__file__).parent / "peer_frameworks" / f"{name}.py" for name in ("minirocket", "boosted_aggregates")
+)
+BESIDE = ("rival", "lightgbm", "ceiling")
 RUNGS = ("order-blind", "linear", "statistics", "ngrams", "kernels", "recurrent", "network")
 QUIET = ("logger=none", "export=false", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu")
 LETTERS = 12
@@ -96,43 +104,20 @@ def token_table(name: str, rows: int, seed: int) -> pa.Table:
     return pa.table({"letters": letters, "label": [f"class{label}" for label in labels]})
 
 
-TABLES: dict[str, Callable[[np.ndarray, np.ndarray], bool]] = {
-    "table/mean_and_count": lambda values, events: values[:, 0].mean() > 0.2 and (events == 0).sum() >= 3,
-    "table/mean_and_highest": lambda values, events: values[:, 0].mean() > 0.3 and values[:, 2].max() > 1.8,
-    "table/either_mean": lambda values, events: (values[:, 0].mean() > 0) != (values[:, 1].mean() > 0),
-    "table/event_and_value": lambda values, events: bool(((events == 0) & (values[:, 0] > 1.3)).any()),
-}
-TABLE_CHANNELS, TABLE_EVENTS, TABLE_NOISE = 3, 6, 0.1
-
-
-def events_table(name: str, rows: int, seed: int) -> pa.Table:
-    """Return `rows` labelled sequences of 5 to 40 tokens, each with three numbers and an event.
-
-    A rule on numbers and events tells the class, and a tenth of the labels is wrong.
-    """
-    random = np.random.default_rng([seed, list(TABLES).index(name)])
-    columns: dict[str, list[Any]] = {"values": [], "event": [], "label": []}
-    for _ in range(rows):
-        time = int(random.integers(5, 41))
-        values = random.normal(size=(time, TABLE_CHANNELS)) + 0.7 * random.normal(size=TABLE_CHANNELS)
-        events = random.choice(TABLE_EVENTS, time, p=random.dirichlet(np.full(TABLE_EVENTS, 2.0)))
-        columns["values"].append(values.tolist())
-        columns["event"].append([f"event{event}" for event in events])
-        columns["label"].append("yes" if TABLES[name](values, events) != (random.random() < TABLE_NOISE) else "no")
-    return pa.table(columns)
-
-
 def write_generated(name: str, seed: int, folder: Path) -> list[str]:
     """Write the splits of a generated set into `folder`. Return the overrides that train on them."""
-    for number, (split, rows) in enumerate(SPLITS.items()):
+    for number, (split, rows) in enumerate((SPLITS | ({"test": 5000} if name in TABLES else {})).items()):
         if name in TOKENS:
             table = token_table(name, rows, 100 * seed + number)
         elif name in TABLES:
-            table = events_table(name, rows, 100 * seed + number)
+            table, probabilities = event_tables.generate(name, rows, 100 * seed + number)
+            np.save(folder / f"{split}_probabilities.npy", probabilities)
         else:
             table = waveforms.generate(name.removeprefix("wave/"), rows, 100 * seed + number, standardized=False)
         pq.write_table(table, folder / f"{split}.parquet")
-    return ["data=files", "data.label=label", *(f"data.{split}={folder}/{split}.parquet" for split in SPLITS)]
+    files = (f"data.{split}={folder}/{split}.parquet" for split in SPLITS)
+    more = ["data.positive=yes", *event_tables.OVERRIDES.get(name, [])] if name in TABLES else []
+    return ["data=files", "data.label=label", *files, *more]
 
 
 def overrides_of(name: str, seed: int, folder: Path, data: Path | None) -> list[str]:
@@ -218,6 +203,44 @@ def minirocket(dataset: Dataset, python: str, folder: Path) -> float:
     return float(json.loads(done.stdout)["accuracy"])
 
 
+def boosted(dataset: Dataset, python: str, folder: Path) -> float:
+    """Return the test score of LightGBM on aggregates of the sequences, with numbers in the units of the data."""
+    positive = -1 if dataset.positive is None else dataset.classes.index(dataset.positive)
+    arrays: dict[str, Any] = {"classes": len(dataset.classes), "positive": positive}
+    for split in ("train", "validation", "test"):
+        rows = dataset.splits[split]
+        arrays |= {f"{split}_offsets": np.asarray(rows.sequences.offsets), f"{split}_labels": np.asarray(rows.labels)}
+        for name, encoder in dataset.encoders.items():
+            fields = rows.sequences.static if encoder.field.static else rows.sequences.fields
+            place = "static_" if encoder.field.static else ""
+            values = np.asarray(fields[name])
+            if values.dtype == np.float32:
+                original = getattr(encoder, "original_values", None)
+                values = values if original is None else original({name: values})
+                arrays[f"{split}_{place}numbers_{name}"] = values
+            elif values.ndim == 1:
+                arrays[f"{split}_{place}ids_{name}"] = values
+    np.savez(folder / "aggregated.npz", **arrays)
+    done = subprocess.run([python, BOOSTED_WORKER, folder / "aggregated.npz"], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"lightgbm: {done.stderr}")
+    return float(json.loads(done.stdout)["score"])
+
+
+def ceiling(dataset: Dataset, folder: Path) -> float | None:
+    """Return the test score of the rule that made a generated table, None for other sets."""
+    path = folder / "test_probabilities.npy"
+    if not path.is_file():
+        return None
+    yes = np.load(path)
+    random, found = np.random.default_rng(0), []
+    for _ in range(50):  # equal probabilities have no order; one that is drawn stands for that of a model
+        drawn = yes + 1e-6 * random.random(len(yes))
+        columns = [drawn if label == "yes" else 1 - drawn for label in dataset.classes]
+        found.append(score(dataset, np.stack(columns, axis=1), "test"))
+    return mean(found)
+
+
 def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train on a set. Return the scores of rungs and rival, and the CPU seconds."""
     with tempfile.TemporaryDirectory() as made:
@@ -241,10 +264,13 @@ def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
             rival = minirocket(dataset, options.aeon, folder)
         elif "number" not in kinds:
             rival = ngrams(dataset)
+        trees = boosted(dataset, options.lightgbm, folder) if options.lightgbm else None
+        best = ceiling(dataset, folder)
     key = "accuracy" if dataset.positive is None else "value"
     rungs = {rung["name"]: rung[key] for rung in metrics.get("ladder") or []}
     scores = {rung: rungs.get(rung) for rung in RUNGS}
-    return {"set": name, "seed": seed, **scores, "rival": rival, "cpu_s": round(seconds, 1)}
+    beside = {"rival": rival, "lightgbm": trees, "ceiling": best}
+    return {"set": name, "seed": seed, **scores, **beside, "cpu_s": round(seconds, 1)}
 
 
 def _cpu_seconds() -> float:
@@ -256,8 +282,8 @@ def _cpu_seconds() -> float:
 def table_row(results: list[dict[str, Any]]) -> str:
     """Return a row of the Markdown table: means over the seeds."""
     cells = [results[0]["set"]]
-    for key in (*RUNGS, "rival"):
-        values = [result[key] for result in results]
+    for key in (*RUNGS, *BESIDE):
+        values = [result.get(key) for result in results]
         cells.append("-" if any(value is None for value in values) else f"{mean(values):.3f}")
     return f"| {' | '.join(cells)} | {mean(result['cpu_s'] for result in results):.0f} |"
 
@@ -269,8 +295,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the sets that are not generated")
     parser.add_argument("--aeon", help="Python of an environment with aeon")
     parser.add_argument("overrides", nargs="*", help="of seqclf.train")
+    parser.add_argument("--lightgbm", help="Python of an environment with LightGBM and scikit-learn")
     options = parser.parse_intermixed_args()
-    print(f"| {' | '.join(['set', *RUNGS, 'rival', 'CPU s'])} |\n|{'---|' * (len(RUNGS) + 3)}")
+    print(f"| {' | '.join(['set', *RUNGS, *BESIDE, 'CPU s'])} |\n|{'---|' * (len(RUNGS) + len(BESIDE) + 2)}")
     found = []
     for name in options.sets:
         results = [measure(name, seed, options) for seed in options.seeds]

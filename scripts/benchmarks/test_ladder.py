@@ -43,9 +43,21 @@ def test_a_score_is_accuracy_or_average_precision(tmp_path, monkeypatch):
     assert ladder.score(dataset, np.eye(3)[labels], "test") == 1
 
 
+@pytest.mark.parametrize("name", ladder.TABLES)
+def test_a_table_has_the_labels_that_its_rule_tells(name):
+    table, probabilities = ladder.event_tables.generate(name, 2000, seed=5)
+    labels = np.array(table["label"].to_pylist()) == "yes"
+    assert 0.08 < labels.mean() < 0.75
+    for low, high in ((0, 0.3), (0.3, 0.7), (0.7, 1)):  # the labels are as frequent as the probabilities say
+        rows = (probabilities >= low) & (probabilities < high)
+        if rows.sum() > 100:
+            assert labels[rows].mean() == pytest.approx(probabilities[rows].mean(), abs=0.05)
+    assert table.equals(ladder.event_tables.generate(name, 2000, seed=5)[0])
+
+
 def test_a_row_shows_means_over_the_seeds():
     results = [
         {"set": "bag", "order-blind": 0.5, "rival": None, **dict.fromkeys(ladder.RUNGS[1:-1])} | more
         for more in ({"network": 0.25, "cpu_s": 10}, {"network": 0.75, "cpu_s": 20})
     ]
-    assert ladder.table_row(results) == "| bag | 0.500 | - | - | - | - | - | 0.500 | - | 15 |"
+    assert ladder.table_row(results) == "| bag | 0.500 | - | - | - | - | - | 0.500 | - | - | - | 15 |"
