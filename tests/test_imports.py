@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import seqclf
+from seqclf.data.field_spec import INPUT_KINDS
 
 HOME = Path(seqclf.__file__).parent
 # Each imports only from rooms to its left. Commands come last, and nothing imports them.
@@ -147,6 +148,17 @@ def test_no_files_import_each_other_in_a_circle():
         free = {path for path, needed in imports.items() if not needed & set(imports)}
         assert free, f"in circles, or above one: {sorted(str(path.relative_to(HOME)) for path in imports)}"
         imports = {path: needed for path, needed in imports.items() if path not in free}
+
+
+def test_nothing_but_the_table_of_input_kinds_branches_on_the_kind_of_a_spec():
+    """In data/, `field.kind` is the kind that a user declares, with other names."""
+    for path in set(modules()) - {HOME / "data" / "field_spec.py"}:
+        is_data = (HOME / "data") in path.parents
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                texts = {part.value for part in ast.walk(node) if isinstance(part, ast.Constant)}
+                is_of_spec = any(ast.unparse(side).endswith("['kind']") for side in (node.left, *node.comparators))
+                assert not is_of_spec and (is_data or not texts & INPUT_KINDS.keys()), f"{path}: {ast.unparse(node)}"
 
 
 def test_every_file_is_in_a_room_or_a_command():

@@ -29,6 +29,7 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
 from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.field_spec import tree_spec
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source, fetched
@@ -323,7 +324,7 @@ class BundleModel:
     @property
     def reads_trees(self) -> bool:
         """True if the tokens are nodes of trees."""
-        return any(spec["kind"] == "parents" for spec in self.specs)
+        return tree_spec(self.specs) is not None
 
     @property
     def extra(self) -> Mapping[str, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 import onnxruntime
 
 from seqclf.config.hints import must_be_one_of
-from seqclf.data.field_spec import FieldSpec, input_axes, input_type
+from seqclf.data.field_spec import FieldSpec, input_axes, kind_of
 from seqclf.errors import InputError, first_line
 from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.threads import available_cpus
@@ -148,7 +148,7 @@ def check_model(
     expected = {"lengths": form("tensor(int64)", ["batch"])}
     expected |= {name: form("tensor(float)", shape) for name, shape in numbers.items()}
     for spec in specs:
-        kind = "tensor(float)" if input_type(spec) is np.float32 else "tensor(int64)"
+        kind = "tensor(float)" if kind_of(spec).has_numbers else "tensor(int64)"
         expected[spec["name"]] = form(kind, input_axes(spec))
     inputs = {entry.name: form(entry.type, entry.shape) for entry in session.get_inputs()}
     if inputs != expected:

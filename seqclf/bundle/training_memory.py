@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.documents.formatting import percent, plain_number, shortened
 from seqclf.errors import InputError
@@ -112,7 +113,7 @@ class Bins(NamedTuple):
 
 def id_texts(ids: np.ndarray, encoder: FieldEncoder) -> list[str]:
     """Return the text of each of the ids (S,) of a field."""
-    tokens = ids[:, None] if encoder.spec()["kind"] == "bag" else ids
+    tokens = ids[:, None] if kind_of(encoder.spec()).has_several else ids
     return [shortened(text, 30) for text in encoder.decode({encoder.field.name: tokens})]
 
 

@@ -1,20 +1,39 @@
 """Specs of encoded fields: the type, shape and size of one input of a model.
 
-A token is a category, a bag or a number. A tree field also has an array of parents. Specs are typed dicts, because
-checkpoints and models of other packages get plain values.
+A token is a category, a bag or a number. A tree field also has an array of parents. `INPUT_KINDS` says what each kind
+offers, and nothing else branches on the kind. Specs are typed dicts, because checkpoints and models of other packages
+get plain values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
-import numpy as np
-
-SIZE_KEYS = {"category": "size", "bag": "size", "number": "width"}  # dict token kind → key of the size in the spec
 PARENTS, NODE_LABELS = "parents", "node_labels"  # names of the arrays that describe a tree
-UNKNOWN_IDS = {"category": 0, "bag": 1}  # dict token kind → id that stands for unknown values
 COMBINATIONS = ("mean", "sum", "max")
+
+
+class InputKind(NamedTuple):
+    """Traits of the inputs of one kind: they hold ids of a vocabulary, numbers (float32), or the parents of a tree.
+
+    `size_key`: key of the number of ids or channels in the spec. `unknown_id`: the id of unknown values, None without
+    ids. `has_several`: True for several ids per token.
+    """
+
+    size_key: str = ""
+    unknown_id: int | None = None
+    has_several: bool = False
+    has_numbers: bool = False
+    is_tree: bool = False
+
+
+INPUT_KINDS = {
+    "category": InputKind("size", unknown_id=0),
+    "bag": InputKind("size", unknown_id=1, has_several=True),
+    "number": InputKind("width", has_numbers=True),
+    PARENTS: InputKind(is_tree=True),
+}
 
 
 class CategorySpec(TypedDict):
@@ -81,14 +100,44 @@ TokenSpec = CategorySpec | BagSpec | NumberSpec
 FieldSpec = TokenSpec | ParentsSpec
 
 
+def kind_of(spec: Mapping[str, Any]) -> InputKind:
+    """Return what the inputs of a field hold."""
+    return INPUT_KINDS[spec["kind"]]
+
+
+def size_of(spec: Mapping[str, Any]) -> int:
+    """Return the number of ids or of channels of a field. Parents of a tree have none."""
+    return spec[kind_of(spec).size_key]
+
+
 def token_specs(fields: Iterable[FieldSpec]) -> list[TokenSpec]:
     """Return the specs of the fields with tokens, without static fields and the parents of a tree."""
-    return [field for field in fields if field["kind"] != "parents" and not field.get("static")]
+    return [spec for spec in fields if not kind_of(spec).is_tree and not spec.get("static")]  # type: ignore[misc]
 
 
 def static_specs(fields: Iterable[FieldSpec]) -> list[TokenSpec]:
     """Return the specs of the static fields, which have one value per sequence."""
-    return [field for field in fields if field["kind"] != "parents" and field.get("static")]
+    return [spec for spec in fields if not kind_of(spec).is_tree and spec.get("static")]  # type: ignore[misc]
+
+
+def number_specs(fields: Iterable[FieldSpec]) -> list[NumberSpec]:
+    """Return the specs of the fields of numbers."""
+    return [spec for spec in fields if kind_of(spec).has_numbers]  # type: ignore[misc]
+
+
+def id_specs(fields: Iterable[FieldSpec]) -> list[CategorySpec | BagSpec]:
+    """Return the specs of the fields of ids."""
+    return [spec for spec in fields if kind_of(spec).unknown_id is not None]  # type: ignore[misc]
+
+
+def tree_spec(fields: Iterable[FieldSpec]) -> ParentsSpec | None:
+    """Return the spec of the parents of a tree, None if the fields are no tree."""
+    return next((spec for spec in fields if kind_of(spec).is_tree), None)  # type: ignore[return-value]
+
+
+def scaled_flags(spec: NumberSpec) -> list[bool]:
+    """Return True for each channel with a standard deviation of about 1."""
+    return spec.get("scaled", [True] * spec["width"])
 
 
 def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
@@ -99,15 +148,6 @@ def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
     >>> input_axes({"name": "country", "kind": "category", "size": 9, "static": True})
     ['batch']
     """
-    last: dict[str, list[str | int]] = {
-        "category": [],
-        "bag": [f"{spec['name']}_values"],
-        "number": [spec.get("width", 1)],
-        "parents": [],
-    }
-    return ["batch", *([] if spec.get("static") else ["time"]), *last[spec["kind"]]]
-
-
-def input_type(spec: Mapping[str, Any]) -> type[np.generic]:
-    """Return the NumPy type of the elements of a model input."""
-    return np.float32 if spec["kind"] == "number" else np.int64
+    last = [f"{spec['name']}_values"] if kind_of(spec).has_several else []
+    channels = [size_of(spec)] if kind_of(spec).has_numbers else []
+    return ["batch", *([] if spec.get("static") else ["time"]), *last, *channels]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode_staged, tokens_of
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
-from seqclf.data.field_spec import UNKNOWN_IDS
+from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.casts import GROUP_NAME, ID, LABEL, ROW
 from seqclf.data.schema.quarantine import Quarantine
@@ -65,8 +65,8 @@ class StoreWriter:
         self.encoders = encoders
         self.quarantine = quarantine
         self.target = target
-        kinds = {name: encoder.spec()["kind"] for name, encoder in tokens_of(encoders).items()}
-        self.unknown_ids = {name: UNKNOWN_IDS[kind] for name, kind in kinds.items() if kind in UNKNOWN_IDS}
+        unknown_ids = {name: kind_of(encoder.spec()).unknown_id for name, encoder in tokens_of(encoders).items()}
+        self.unknown_ids = {name: unknown for name, unknown in unknown_ids.items() if unknown is not None}
         self.report: dict[str, SplitCounts] = {}
 
     def run(

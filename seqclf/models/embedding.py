@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.field_spec import UNKNOWN_IDS, TokenSpec
+from seqclf.data.field_spec import INPUT_KINDS, TokenSpec, scaled_flags
 from seqclf.errors import InputError
 
 # Factor of the initial weights of channels that are constant in each sequence. With the weights of other channels, they
@@ -33,7 +33,8 @@ class IdEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         if self.training and self.dropout:
             dropped = torch.rand(ids.shape, device=ids.device) < self.dropout
-            ids = ids.masked_fill(dropped, UNKNOWN_IDS["category"])  # makes a copy, so that the batch is unchanged
+            # Makes a copy, so that the batch is unchanged.
+            ids = ids.masked_fill(dropped, INPUT_KINDS["category"].unknown_id)  # type: ignore[arg-type]
         return super().forward(ids)
 
 
@@ -57,7 +58,7 @@ class BagEmbedding(nn.Embedding):
     def forward(self, ids: Tensor) -> Tensor:
         if self.training and self.dropout:
             dropped = (torch.rand(ids.shape, device=ids.device) < self.dropout) & (ids != NO_VALUE)
-            ids = ids.masked_fill(dropped, UNKNOWN_IDS["bag"])
+            ids = ids.masked_fill(dropped, INPUT_KINDS["bag"].unknown_id)  # type: ignore[arg-type]
         if torch.onnx.is_in_onnx_export():
             return self._combined(ids)
         # Vectors of all ids would take K times the memory of the result. ONNX has no embedding_bag, so `_combined`.
@@ -116,6 +117,16 @@ class NumberProjection(nn.Linear):
         return super().forward(values)
 
 
+# Layer of each kind, from the spec, the number of dimensions, the dropout of ids and the noise of numbers.
+LAYERS: dict[str, Callable[[Any, int, float, float], nn.Module]] = {
+    "category": lambda spec, size, dropout, noise: IdEmbedding(spec["size"], size, dropout),
+    "bag": lambda spec, size, dropout, noise: BagEmbedding(spec["size"], size, spec["combine"], dropout),
+    "number": lambda spec, size, dropout, noise: NumberProjection(
+        size, scaled_flags(spec), noise, spec.get("within"), spec.get("constant")
+    ),
+}
+
+
 class FieldEmbedding(nn.Module):
     """Embedding of all fields of a token in one vector: fields (B, T, …) → (B, T, `self.size`).
 
@@ -137,21 +148,12 @@ class FieldEmbedding(nn.Module):
     def __init__(self, fields: Sequence[TokenSpec], *, embedding_size: int, token_dropout: float, number_noise: float):
         super().__init__()
         self.names = [field["name"] for field in fields]
-        self.layers = nn.ModuleList()  # not an nn.ModuleDict, which rejects field names such as "keys"
-        self.size = 0
-        for field in fields:
-            size = embedding_size
-            if field["kind"] == "category":
-                size = field.get("vector_size") or embedding_size
-                self.layers.append(IdEmbedding(field["size"], size, token_dropout))
-            elif field["kind"] == "bag":
-                self.layers.append(BagEmbedding(field["size"], size, field["combine"], token_dropout))
-            else:
-                scaled = field.get("scaled", [True] * field["width"])
-                self.layers.append(
-                    NumberProjection(size, scaled, number_noise, field.get("within"), field.get("constant"))
-                )
-            self.size += size
+        sizes: list[Any] = [field.get("vector_size") or embedding_size for field in fields]
+        self.layers = nn.ModuleList(  # not an nn.ModuleDict, which rejects field names such as "keys"
+            LAYERS[field["kind"]](field, size, token_dropout, number_noise)
+            for field, size in zip(fields, sizes, strict=True)
+        )
+        self.size = sum(sizes)
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> bool:
         """Initialize the embedding of the categorical field `name` with pretrained `vectors` (size, D), one per id.

@@ -111,6 +111,7 @@ def cross_fits(kind: type[SequenceNetwork], members: int = 1) -> bool:
 def vote(logits: Tensor) -> Tensor:
     """Average the members' probabilities and return them as log-probabilities (B, C). `logits`: (members, B, C).
 
+    >>> import torch
     >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
     tensor([[0.6000, 0.4000]])
     """

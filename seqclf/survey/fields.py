@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from seqclf.data.encoding.encoder import FieldEncoder
-from seqclf.data.field_spec import UNKNOWN_IDS, NumberSpec
+from seqclf.data.field_spec import NumberSpec, kind_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split
 from seqclf.evaluation.baselines.baseline import MAX_FITTED_TOKENS
@@ -39,10 +39,10 @@ def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldSt
     samples = {split: sample_split(rows, MAX_FITTED_TOKENS, 0).sequences for split, rows in dataset.splits.items()}
     tokens = {split: (rows.static if encoder.field.static else rows.fields)[name] for split, rows in samples.items()}
     train = tokens["train"]
-    if spec["kind"] == "number":
-        return _number_statistics(encoder, spec, train)
     # Ids below that of unknown values stand for tokens without a value.
-    unknown_id = UNKNOWN_IDS[spec["kind"]]
+    unknown_id = kind_of(spec).unknown_id
+    if unknown_id is None:
+        return _number_statistics(encoder, spec, train)  # type: ignore[arg-type]
     return FieldStatistics(
         kind=encoder.field.kind,
         constant=bool(len(train) and (train == train[0]).all()),

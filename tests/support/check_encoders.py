@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
-from seqclf.data.field_spec import input_axes, input_type
+from seqclf.data.field_spec import input_axes, kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
@@ -73,9 +73,9 @@ def _check_arrays(encoders: Mapping[str, FieldEncoder], sequences: Ragged) -> No
         assert spec["name"] == name, f"{name}: spec names the field {spec['name']}"
         axes = input_axes(spec)[2:]
         assert array.ndim == 1 + len(axes), f"{name}: the array has {array.ndim} axes, spec says {1 + len(axes)}"
-        stored = np.float32 if input_type(spec) is np.float32 else np.int32
+        stored = np.float32 if kind_of(spec).has_numbers else np.int32
         assert array.dtype == stored, f"{name}: the array is {array.dtype}, not {np.dtype(stored)}"
-        if spec["kind"] == "number":
+        if kind_of(spec).has_numbers:
             assert array.shape[1] == spec["width"], f"{name}: {array.shape[1]} channels, spec says {spec['width']}"
             assert np.isfinite(array).all(), f"{name}: the array holds NaN or infinite numbers"
         else:

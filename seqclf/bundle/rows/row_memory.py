@@ -14,7 +14,7 @@ from seqclf.batching.collate import pad
 from seqclf.bundle.manifest import MODEL
 from seqclf.bundle.rows.sequence_reader import LONG_ROW
 from seqclf.bundle.session import CPU, explain_run_errors
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, kind_of
 from seqclf.data.ragged import Ragged
 from seqclf.system.atomic_files import scratch_folder
 from seqclf.system.threads import available_memory
@@ -66,7 +66,7 @@ class RowMemory:
             values = fields[spec["name"]]
             shape = values.shape if spec.get("static") else (1, count, *values.shape[2:])
             inputs[spec["name"]] = np.zeros(shape, values.dtype)
-            if spec["kind"] == "parents":  # a balanced binary tree, whose root is the last node
+            if kind_of(spec).is_tree:  # a balanced binary tree, whose root is the last node
                 inputs[spec["name"]][0] = [*(count - 1 - (np.arange(count - 1, 0, -1) - 1) // 2), -1]
         options = onnxruntime.SessionOptions()
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.field_spec import UNKNOWN_IDS, TokenSpec
+from seqclf.data.field_spec import TokenSpec, kind_of, number_specs, scaled_flags
 from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
@@ -217,7 +217,7 @@ class FieldEncoder(ABC):
     @property
     def unknown_id(self) -> int | None:
         """Return the id that stands for values that training did not have, or None for a field without such an id."""
-        return UNKNOWN_IDS.get(self.spec()["kind"])
+        return kind_of(self.spec()).unknown_id
 
     @property
     def scaled_channels(self) -> list[int]:
@@ -225,8 +225,7 @@ class FieldEncoder(ABC):
 
         Where each sequence has its own scale, these are the channels with the level of the sequence.
         """
-        spec = self.spec()
-        flags = spec.get("constant", spec.get("scaled", [True] * spec["width"])) if spec["kind"] == "number" else []
+        flags = [flag for spec in number_specs([self.spec()]) for flag in spec.get("constant", scaled_flags(spec))]
         return [channel for channel, is_comparable in enumerate(flags) if is_comparable]
 
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:

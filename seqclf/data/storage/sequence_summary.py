@@ -7,7 +7,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from seqclf.data.field_spec import FieldSpec, token_specs
+from seqclf.data.field_spec import FieldSpec, number_specs, token_specs
 from seqclf.data.ragged import Ragged, take
 
 LAGS = (1, 2, 4, 8)  # distances of tokens whose values are compared
@@ -30,7 +30,7 @@ class SequenceSummary(TypedDict):
 
 def summarize_sequences(sequences: Ragged, fields: Iterable[FieldSpec]) -> SequenceSummary:
     """Return the summary of the training sequences. `fields`: specs of the encoded fields."""
-    numbers = [field["name"] for field in token_specs(fields) if field["kind"] == "number"]
+    numbers = [spec["name"] for spec in number_specs(token_specs(fields))]
     lengths = sequences.lengths
     if not len(lengths):
         return {"order": None, "median": 1, "longest": 1}

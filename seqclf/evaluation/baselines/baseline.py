@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.data.field_spec import TokenSpec
+from seqclf.data.field_spec import TokenSpec, id_specs, kind_of, number_specs
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split, sample_split
 from seqclf.system import progress
@@ -67,12 +67,12 @@ def fit_baseline(
     from threadpoolctl import threadpool_limits
 
     # A bag field holds several ids per token, and each token is padded to the number of ids in the largest bag.
-    bags = [field["name"] for field in fields if field["kind"] == "bag"]
+    bags = [field["name"] for field in fields if kind_of(field).has_several]
     widest = max([1, *(splits["train"].sequences.fields[name].shape[1] for name in bags)])
     train = sample_split(splits["train"], MAX_FITTED_TOKENS // widest, seed)
     other_splits = {name: split for name, split in splits.items() if name != "train"}
-    category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] != "number"}
-    encoded = [field["name"] for field in fields if field["kind"] == "number"]
+    category_sizes = {field["name"]: field["size"] for field in id_specs(fields)}
+    encoded = [field["name"] for field in number_specs(fields)]
     shared_scales = shared_scales or {}
     shared = [shared_scales.get(name, name) for name in encoded]
     both = list(dict.fromkeys([*shared, *encoded]))

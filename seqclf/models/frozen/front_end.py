@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from seqclf.batching.split_rows import RowBatch, SplitRows
-from seqclf.data.field_spec import SIZE_KEYS, FieldSpec, static_specs, token_specs
+from seqclf.data.field_spec import FieldSpec, TokenSpec, id_specs, kind_of, size_of, static_specs, token_specs
 from seqclf.models.frozen.kernel_bank import PART_TOKENS, KernelBank
 from seqclf.models.frozen.pooled_numbers import NumberPool, Pooled
 from seqclf.models.frozen.views import VIEWS, make_views, running_states, running_views
@@ -41,25 +41,20 @@ class Reading(NamedTuple):
     is_projected: bool = False
 
 
-def counted_fields(fields: Sequence[FieldSpec]) -> list[tuple[str, int, str]]:
-    """Return name, size and kind of each field whose vocabulary is small, so that its ids are counted."""
-    return [
-        (field["name"], field["size"], field["kind"])
-        for field in token_specs(fields)
-        if field["kind"] in ("category", "bag") and field["size"] <= MAX_COUNTED
-    ]
+def counted_fields(fields: Sequence[FieldSpec]) -> list[TokenSpec]:
+    """Return the specs of the fields whose vocabularies are small, so that their ids are counted."""
+    return [spec for spec in id_specs(token_specs(fields)) if spec["size"] <= MAX_COUNTED]
 
 
-def static_statistics(fields: Sequence[FieldSpec]) -> list[tuple[str, int, str]]:
-    """Return name, number of statistics and kind of each static field of numbers or of a small vocabulary."""
-    sizes = [(spec["name"], spec[SIZE_KEYS[spec["kind"]]], spec["kind"]) for spec in static_specs(fields)]  # type: ignore[literal-required]
-    return [(name, size, kind) for name, size, kind in sizes if kind == "number" or size <= MAX_COUNTED]
+def static_statistics(fields: Sequence[FieldSpec]) -> list[TokenSpec]:
+    """Return the specs of the static fields of numbers or of a small vocabulary."""
+    return [spec for spec in static_specs(fields) if kind_of(spec).has_numbers or size_of(spec) <= MAX_COUNTED]
 
 
 def statistic_size(fields: Sequence[FieldSpec]) -> int:
     """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
-    of_static = sum(size for _, size, _ in static_statistics(fields))
-    return NumberPool(token_specs(fields)).size + 3 * sum(size for _, size, _ in counted_fields(fields)) + of_static
+    counted, of_static = (sum(map(size_of, chosen(fields))) for chosen in (counted_fields, static_statistics))
+    return NumberPool(token_specs(fields)).size + 3 * counted + of_static
 
 
 class FrontEnd(nn.Module):
@@ -94,8 +89,8 @@ class FrontEnd(nn.Module):
     ):
         super().__init__()
         self.window, self.causal, self.cache = window, causal, cache
-        self.names = [field["name"] for field in token_specs(fields) if field["kind"] == "number"]
         self.pool = NumberPool(token_specs(fields))
+        self.names = self.pool.names
         self.static = static_statistics(fields)
         self.counted = counted_fields(fields)
         width = self.pool.width
@@ -200,7 +195,7 @@ class FrontEnd(nn.Module):
         if self.bank is not None:
             states += running_states(self.pool.width)
             states += [State("history", (VIEWS, self.pool.width, self.bank.reach)), State("hits", (self.bank.size,))]
-        return states + [State(f"counts_{index}", (size,)) for index, (_, size, _) in enumerate(self.counted)]
+        return states + [State(f"counts_{index}", (size_of(spec),)) for index, spec in enumerate(self.counted)]
 
     def step(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], linear: Linear | None
@@ -265,11 +260,12 @@ class FrontEnd(nn.Module):
 
     def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
         counts = []
-        for name, size, kind in self.counted:
-            ids = fields[name]
-            numbers = torch.arange(size, device=ids.device)
+        for spec in self.counted:
+            ids = fields[spec["name"]]
+            numbers = torch.arange(size_of(spec), device=ids.device)
             hot = ids[..., None] == numbers
-            if kind == "bag":  # (B, T, K, size); the id 0 stands for no value, and is as often as a batch has padding
+            # (B, T, K, size); the id 0 stands for no value, and is as often as a batch has padding.
+            if kind_of(spec).has_several:
                 hot = (hot & (numbers > 0)).any(dim=2)
             counts.append((hot & token_mask(lengths, ids.shape[1])[..., None]).sum(dim=1).float())
         return counts
@@ -285,10 +281,10 @@ class FrontEnd(nn.Module):
             parts.append(columns.clamp(-MAX_VALUE, MAX_VALUE).float())
         for total in counts:
             parts += [total / tokens, total.log1p(), total.clamp(max=1)]
-        for name, size, kind in self.static:
-            values = fields[name]
-            if kind == "category":
-                values = values[:, None] == torch.arange(size, device=values.device)
+        for spec in self.static:
+            values = fields[spec["name"]]
+            if not kind_of(spec).has_numbers:
+                values = values[:, None] == torch.arange(size_of(spec), device=values.device)
             parts.append(values.float().clamp(-MAX_VALUE, MAX_VALUE))
         return torch.cat(parts, dim=1) if parts else tokens[:, :0]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, number_specs
 from seqclf.models.pooling import token_mask
 from seqclf.models.running_state import LOWEST, State
 
@@ -72,7 +72,7 @@ class NumberPool:
     """
 
     def __init__(self, fields: Iterable[FieldSpec]):
-        numbers = [field for field in fields if field["kind"] == "number"]
+        numbers = number_specs(fields)
         self.names = [field["name"] for field in numbers]
         self.masked = [field.get("masked", 0) for field in numbers]
         self.width = sum(field["width"] for field in numbers)

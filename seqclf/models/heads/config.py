@@ -10,7 +10,7 @@ from typing_extensions import get_type_hints
 
 from seqclf.config.argument_types import check_values
 from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
-from seqclf.data.field_spec import token_specs
+from seqclf.data.field_spec import id_specs, kind_of, number_specs, token_specs, tree_spec
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import counted_fields, static_statistics, statistic_size
@@ -37,12 +37,12 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     """
     if AUTO not in settings.values():
         return dict(settings), ""
-    if any(spec["kind"] == "parents" for spec in dataset["fields"]):
+    if tree_spec(dataset["fields"]):
         return _tree_settings(settings), "trees: a Tree-LSTM (model=tree_lstm)"
     specs, sequences = token_specs(dataset["fields"]), dataset["sequences"]
     static = static_statistics(dataset["fields"])
-    numbers = [spec for spec in specs if spec["kind"] == "number"]
-    vocabularies = [spec["size"] for spec in specs if spec["kind"] in ("category", "bag")]
+    numbers, with_ids = number_specs(specs), id_specs(specs)
+    vocabularies = [spec["size"] for spec in with_ids]
     order, median = sequences["order"], sequences["median"]
     has_masks = any(spec.get("masked") for spec in numbers)
     has_order = bool(numbers) and not has_masks and order is not None and order > MIN_ORDER
@@ -60,7 +60,7 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
             found["heads"] += ["kernels", *(["statistics"] if static else [])]
         elif numbers or static or counted_fields(specs):
             found["heads"] += ["linear", "statistics"]
-        if any(spec["kind"] == "category" for spec in specs):
+        if any(not kind_of(spec).has_several for spec in with_ids):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
         features = len(found["dilations"]) * OUTPUTS * found["biases"] + statistic_size(dataset["fields"])

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.data.field_spec import FieldSpec, token_specs
+from seqclf.data.field_spec import FieldSpec, id_specs, kind_of, token_specs
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, HeadStep
@@ -54,7 +54,7 @@ class NgramsHead(Head):
 
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__(front, fields, num_classes)
-        self.names = [field["name"] for field in token_specs(fields) if field["kind"] == "category"]
+        self.names = [spec["name"] for spec in id_specs(token_specs(fields)) if not kind_of(spec).has_several]
         if not self.names:
             raise InputError("model.heads", "has ngrams, which reads category fields, and there is none", "remove it")
         self.streams = len(self.names) + (len(self.names) > 1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.data.field_spec import FieldSpec, token_specs
+from seqclf.data.field_spec import FieldSpec, id_specs, number_specs, scaled_flags, token_specs
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.config import RecurrentConfig
@@ -43,7 +43,7 @@ class RecurrentHead(Head):
     ):
         super().__init__(front, fields, num_classes)
         self.window, self.inputs = front.window, front.window_size
-        with_ids = [field for field in token_specs(fields) if field["kind"] in ("category", "bag")]
+        with_ids = id_specs(token_specs(fields))
         self.embedding = (
             FieldEmbedding(
                 with_ids, embedding_size=config.embedding_size, token_dropout=config.token_dropout, number_noise=0.0
@@ -78,8 +78,7 @@ class RecurrentHead(Head):
         self.output = nn.Linear(self.static.size, num_classes)
         self.dropout, self.feature_dropout = nn.Dropout(config.dropout), nn.Dropout(config.feature_dropout)
         # Masks, sines and other channels that are not standardized get no noise.
-        numbers = [field for field in token_specs(fields) if field["kind"] == "number"]
-        scaled = [flag for field in numbers for flag in field.get("scaled", [True] * field["width"])]
+        scaled = [flag for spec in number_specs(token_specs(fields)) for flag in scaled_flags(spec)]
         noise = config.number_noise if front.window == 1 else 0.0
         # The noise (D,) of the numbers, which are the last channels of a window.
         self.register_buffer("noise", noise * torch.tensor(scaled, dtype=torch.float32), persistent=False)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn.utils import parametrize
 
-from seqclf.data.field_spec import FieldSpec, static_specs
+from seqclf.data.field_spec import FieldSpec, input_axes, kind_of, size_of, static_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.network import SequenceNetwork
@@ -69,15 +69,14 @@ def example_inputs(
     """
     inputs: dict[str, np.ndarray] = {}
     for field in fields:
-        shape = (len(lengths),) if field.get("static") else (len(lengths), time)
-        if field["kind"] == "number":
-            inputs[field["name"]] = generator.standard_normal((*shape, field["width"]), np.float32)
-            continue
-        if field["kind"] == "parents":
+        sizes = {"batch": len(lengths), "time": time}
+        shape = [sizes.get(axis, EXAMPLE_VALUES) if isinstance(axis, str) else axis for axis in input_axes(field)]
+        if kind_of(field).is_tree:
             inputs[field["name"]] = _random_parents(lengths, time, generator)
-            continue
-        several = (EXAMPLE_VALUES,) if field["kind"] == "bag" else ()
-        inputs[field["name"]] = generator.integers(0, field["size"], (*shape, *several))
+        elif kind_of(field).has_numbers:
+            inputs[field["name"]] = generator.standard_normal(shape, np.float32)
+        else:
+            inputs[field["name"]] = generator.integers(0, size_of(field), shape)
     return {**inputs, "lengths": lengths.astype(np.int64)}
 
 
@@ -106,7 +105,7 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     with _exporting():
         exported = _Exported(_exportable_copy(classifier, key)).eval()
         try:
-            axes = _free_axes(tensors, static)
+            axes = _free_axes(fields)
             program = _converted(exported, _arguments(tensors), list(tensors), names, axes)
         except Exception as error:  # third-party code may raise any exception
             obstacle = explain_failure(exported, error)
@@ -130,7 +129,7 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
     static = {spec["name"] for spec in static_specs(fields)}
-    field_axes, length_axes = _free_axes(tensors, static)
+    field_axes, length_axes = _free_axes(fields)
     state_axes = [{0: length_axes[0]} for _ in states]
     with _exporting():
         exported = _ExportedStep(step).eval()
@@ -208,14 +207,12 @@ def replace_modules(network: nn.Module) -> None:
     visit(network, "", frozenset())
 
 
-def _free_axes(tensors: Mapping[str, Tensor], static: Collection[str]) -> Any:
-    batch, time = Dim("batch"), Dim("time")
-    names = [name for name in tensors if name != "lengths"]
-    axes: dict[str, dict[int, Any]] = {name: {0: batch} if name in static else {0: batch, 1: time} for name in names}
-    for name in axes:
-        if tensors[name].dim() == 3 and not tensors[name].is_floating_point():  # a field with several ids per token
-            axes[name][2] = Dim(f"{name}_values")
-    return axes, {0: batch}
+def _free_axes(fields: Sequence[FieldSpec]) -> Any:
+    free, axes = dict[str, Any](), dict[str, dict[int, Any]]()
+    for spec in fields:
+        named = [axis for axis in input_axes(spec) if isinstance(axis, str)]  # a fixed axis comes last
+        axes[spec["name"]] = {place: free.setdefault(axis, Dim(axis)) for place, axis in enumerate(named)}
+    return axes, {0: free["batch"]}
 
 
 def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:

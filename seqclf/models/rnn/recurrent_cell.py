@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.field_spec import FieldSpec, NumberSpec
+from seqclf.data.field_spec import FieldSpec, NumberSpec, number_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.onnx.obstacles import REMEDY
 from seqclf.models.running_state import LOWEST, State
@@ -150,10 +150,9 @@ def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
         ...
     seqclf.errors.InputError: cell.gap=at: the data has no such field; name a numeric field (there is none)
     """
-    numeric = [spec["name"] for spec in specs if spec["kind"] == "number"]
-    for spec in specs:
-        if spec["name"] == name and spec["kind"] == "number":
-            return spec
+    numeric = {spec["name"]: spec for spec in number_specs(specs)}
+    if name in numeric:
+        return numeric[name]
     kinds = {spec["name"]: spec["kind"] for spec in specs}
     problem = f"is a field of kind {kinds[name]}" if name in kinds else "the data has no such field"
     remedy = f"name a numeric field ({', '.join(numeric) or 'there is none'})"

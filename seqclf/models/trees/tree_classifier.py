@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import NonNegative
-from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec
+from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec, tree_spec
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.network import Fields, HostLengths
 from seqclf.models.training_loss import Loss, TrainingLoss
@@ -36,7 +36,8 @@ class TreeClassifier(SequenceClassifier):
     ):
         super().__init__(fields, num_classes, **self.fixed_arguments, **arguments)
         self.node_loss = node_loss
-        codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])
+        tree = tree_spec(fields)
+        codes = tree["node_classes"] if tree else []
         # The last entry, with the value -1, stands for nodes without a label.
         self.register_buffer("node_classes", torch.tensor([*codes, -1]), persistent=False)
 
