@@ -50,7 +50,7 @@ def test_counts_are_those_of_the_rows(classifier, file):
     (result,) = loaded.predict_windows(source)
     tokens = sum(len(row) for row in rows if row not in REFUSED)
     # The sequence that is too long could be encoded; it is refused after that.
-    expected = Counts(43, 3, tokens, 0, tokens + 21, result.counts.unknown, 0)
+    expected = Counts(43, 3, tokens, tokens + 21, result.counts.unknown, 0)
     assert result.counts == expected and result.counts.unknown >= 12  # 9 to 20 are not in the training rows
 
 

@@ -41,7 +41,6 @@ def test_chunk_by_chunk_equals_the_whole_sequence(net, tmp_path, cell, pooling, 
     for chunk in (1, 2, 7, 29, 33):
         read = read_chunks(model, fields, LENGTHS, chunk)
         np.testing.assert_allclose(read.logits, expected, atol=TOLERANCE)
-        assert read.tokens.tolist() == LENGTHS.tolist()
     for row in range(len(LENGTHS)):  # padding that holds NaN is not read
         fields["value"][row, LENGTHS[row] :] = np.nan
     np.testing.assert_allclose(read_chunks(model, fields, LENGTHS, 7).logits, expected, atol=TOLERANCE)
