@@ -15,6 +15,7 @@ from seqclf.system.state_validation import read_json, read_yaml
 
 if TYPE_CHECKING:
     from seqclf.command_options import ExportConfig
+    from seqclf.training.task import SequenceTask
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +55,9 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     folder = checkpoint.absolute().parent  # absolute, because a relative path may have no parent folders
     run = folder.parent if folder.name == "checkpoints" else folder
     # The scores of a run are those of its finished model.
-    written = _read_mapping(run / "metrics.json", read_json) if folder == run else {}
-    written = written if written.get("step") == task.trained_steps else {}
-    if not written and (warning := _lost_choices(run, checkpoint)):
+    is_finished = folder == run and checkpoint.name == MODEL
+    written = _read_mapping(run / "metrics.json", read_json) if is_finished else {}
+    if warning := None if written else _lost_choices(run, checkpoint, task):
         console.print(warning, style="yellow", soft_wrap=True)
     parity = write_bundle(task, Path(config.bundle), written)
     rule = written.get("decision", {}).get("rule", "argmax")
@@ -72,22 +73,22 @@ def _read_mapping(path: Path, read: Callable[[Path], Any]) -> JsonObject:
     return content if isinstance(content, dict) else {}
 
 
-def _lost_choices(run: Path, checkpoint: Path) -> str | None:
+def _lost_choices(run: Path, checkpoint: Path, task: SequenceTask) -> str | None:
     """Return a warning if the bundle will lack choices of validation rows that its run makes, else None."""
     from seqclf.evaluation.decisions.decision import RULES
+    from seqclf.training.load_task import lacks_validation
 
-    model = run / MODEL
-    if model.is_file() and model.absolute() != checkpoint.absolute():
-        return f"{checkpoint} lacks what validation chose after the training, and its scores: export checkpoint={model}"
+    if lacks_validation(checkpoint, task):
+        model = run / MODEL
+        return f"{checkpoint} lacks what validation set after the training, and its scores: export checkpoint={model}"
     settings = _read_mapping(run / "config.yaml", read_yaml).get("decision")
     rules = {} if not isinstance(settings, dict) else {rule: settings[rule] for rule in RULES if settings.get(rule)}
     if not rules:
         return None
-    last = run / "checkpoints" / "last.ckpt"
     shown = " ".join(f"decision.{rule}={value}" for rule, value in rules.items())
     return (
-        f"the bundle has no decision and chooses the most probable label, not {shown}: {run / 'metrics.json'} is "
-        f"missing or of another model; repeat the training command with checkpoint={last} hydra.run.dir={run}"
+        f"the bundle has no decision and chooses the most probable label, not {shown}: {checkpoint} has no scores "
+        f"beside it; repeat the training command with checkpoint=auto hydra.run.dir={run}"
     )
 
 

@@ -219,17 +219,17 @@ class SequenceDataModule(pl.LightningDataModule):
         self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
-        self.frozen_outputs: Any = None  # of the network for the training rows (see `feature_cache`)
+        self.features: Any = None  # of the network for the training rows (see `feature_cache`)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy gets no loaders, because the loaders read the position in the epoch from the original module.
-        return {**self.__dict__, "training": None, "validation": None, "frozen_outputs": None}
+        return {**self.__dict__, "training": None, "validation": None, "features": None}
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Add what the network keeps of the rows of a training batch."""
-        if self.frozen_outputs is None or not self.trainer.training:
+        if self.features is None or not self.trainer.training:
             return batch
-        outputs = self.frozen_outputs.batch(batch.ids, next(iter(batch.fields.values())).shape[1])
+        outputs = self.features.batch(batch.ids, next(iter(batch.fields.values())).shape[1])
         kept = {name: values.to(batch.lengths.device) for name, values in outputs.items()}
         return batch._replace(fields={**batch.fields, **kept})
 

@@ -97,6 +97,7 @@ class AdaptiveClassifier(SequenceClassifier):
     """
 
     extra_outputs = ("tokens_read",)
+    set_by_validation = "halting threshold"
     gain: Tensor
     threshold: Tensor
 

@@ -91,10 +91,12 @@ def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int
 def check_outputs(network: SequenceNetwork, fields: Sequence[FieldSpec]) -> None:
     """Raise InputError if an extra output has the name of a field, or of a column of predictions or scores."""
     names = {field["name"] for field in fields} | TAKEN
-    if taken := next((name for name in network.extra_outputs if name in names or name.startswith("probability")), None):
+    listed = list(network.extra_outputs)
+    taken = [name for name in listed if name.casefold() in names or name.startswith("probability")]
+    if taken := [*taken, *(name for name in listed if not name or listed.count(name) > 1)]:
         kind = type(network)
         raise InputError(
             f"{kind.__module__}.{kind.__qualname__}",
-            f"has an extra output named {taken}, as a field or a column of predictions",
+            f"has an extra output named '{taken[0]}': a field, a column of predictions, or twice the same",
             "rename it in extra_outputs",
         )

@@ -43,6 +43,8 @@ class SequenceNetwork(nn.Module):
     # Factor by which the network shortens sequences before most of its work. A training that is limited by its tokens
     # may then take as many times more steps.
     shortening: float = 1.0
+    # What `fit_to_validation` sets, in words.
+    set_by_validation: ClassVar[str] = "buffers of the network"
     # Names of outputs beside the logits, a number or a vector for each row (see `outputs`).
     extra_outputs: ClassVar[tuple[str, ...]] = ()
 

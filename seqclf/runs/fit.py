@@ -9,7 +9,7 @@ from seqclf.documents.terminal import console
 from seqclf.runs.prepare import open_data, write_json
 from seqclf.runs.threshold_rows import fit_to_validation
 from seqclf.runs.training import Training
-from seqclf.system.run_folder import FIT, MODEL, RESULTS, remove_outputs
+from seqclf.system.run_folder import FIT, MODEL
 from seqclf.training.load_task import save_model
 from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.options import TrainConfig
@@ -20,7 +20,6 @@ def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> N
 
     A training of `trainer.fast_dev_run` leaves no model.
     """
-    remove_outputs(run, RESULTS)  # of an earlier model
     training = Training.build(config, open_data(run, config), run)
     weights = sum(weight.numel() for weight in training.task.parameters())
     console.print(f"model: {weights:,} weights on {training.device}, threads: {training.threads}")

@@ -101,6 +101,7 @@ def _run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig
     show_verdict(read_result(run))
     if config.export:
         train_on_all_rows(_first_training(configs[0], first, folders[0]), run)
+    remove_outputs(run, () if config.export else ("bundle",))
     run_steps(run, config, [*([export] if config.export else []), report])
 
 

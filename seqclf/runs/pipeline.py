@@ -16,7 +16,18 @@ from seqclf.runs.prepare import prepare
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.runs.steps import export, judge, report, score
 from seqclf.system.atomic_files import write_output
-from seqclf.system.run_folder import CURVES, DATA, FIT, METRICS, MODEL, PREDICTIONS, STEPS
+from seqclf.system.run_folder import (
+    CURVES,
+    DATA,
+    FIT,
+    FORCING,
+    METRICS,
+    MODEL,
+    PREDICTIONS,
+    SHARED,
+    STEPS,
+    remove_outputs,
+)
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
 from seqclf.training.options import TrainConfig
@@ -25,11 +36,15 @@ Step = Callable[[Path, TrainConfig], None]
 
 
 class Inputs(NamedTuple):
-    """Keys of the config that a step reads, beside those of the steps before, and files that it reads and writes."""
+    """Keys of the config that a step reads, beside those of the steps before, and files that it reads and writes.
+
+    `may_write`: files that it writes for some results only.
+    """
 
     keys: tuple[str, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
+    may_write: tuple[str, ...] = ()
 
 
 MODEL_KEYS = ("data", "model", "loss", "optimizer", "batching", "structure", "start")
@@ -38,9 +53,9 @@ TABLE: dict[Step, Inputs] = {
     prepare: Inputs(("checkpoint", "overwrite", "logger"), (), ("config.yaml", DATA)),
     fit: Inputs(FIT_KEYS, (DATA,), (MODEL, FIT, CURVES)),
     score: Inputs(("decision", "baseline", "baseline_limit"), (DATA, MODEL, FIT), (FOLDER,)),
-    judge: Inputs(("export",), (DATA, FIT, CURVES, FOLDER), (METRICS, PREDICTIONS)),
+    judge: Inputs(("export",), (DATA, FIT, CURVES, FOLDER), (METRICS, PREDICTIONS), (FORCING,)),
     export: Inputs((), (DATA, MODEL, FOLDER, METRICS), ("bundle",)),
-    report: Inputs((), (DATA, FIT, CURVES, FOLDER, METRICS, "bundle"), ("report.html",)),
+    report: Inputs((), (DATA, FIT, CURVES, FOLDER, METRICS, "bundle"), ("report.html",), (SHARED,)),
 }
 
 
@@ -49,16 +64,23 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
 
     A step is finished if its keys, what it reads and what it wrote are as they were; the data and the code of other
     packages belong to what `fit` reads. `prepare` always runs, because only it knows whether the data is the same.
+    Before a step runs, what it and later ones wrote is removed, so that all files are of one result.
     """
     for step in steps:
         name, inputs, finished = step.__name__, _inputs_hash(run, step, config), _read_steps(run)
         if finished.get(name) == {"inputs": inputs, "files": _written(run, step)} and _may_be_skipped(step):
             continue
-        if finished.pop(name, None):
-            _write_steps(run, finished)
+        if step is not prepare:  # which removes another run itself, once it has checked everything
+            later = list(TABLE)[list(TABLE).index(step) :]
+            _write_steps(run, {each: known for each, known in finished.items() if each in _names_before(step)})
+            remove_outputs(run, [file for each in later for file in (*TABLE[each].writes, *TABLE[each].may_write)])
         step(run, config, **(of_fit if step is fit else {}))
         if _is_complete(run, step):
             _write_steps(run, {**_read_steps(run), name: {"inputs": inputs, "files": _written(run, step)}})
+
+
+def _names_before(step: Step) -> list[str]:
+    return [each.__name__ for each in list(TABLE)[: list(TABLE).index(step)]]
 
 
 def _may_be_skipped(step: Step) -> bool:
@@ -90,7 +112,7 @@ def _content_hash(path: Path) -> str | None:
 
 
 def _written(run: Path, step: Step) -> list[str | None]:
-    return [file_hash(run / name) for name in TABLE[step].writes]
+    return [file_hash(run / name) for name in (*TABLE[step].writes, *TABLE[step].may_write)]
 
 
 def _read_steps(run: Path) -> dict[str, Any]:

@@ -49,6 +49,8 @@ def prepare(run: Path, config: TrainConfig) -> None:
         console.print(f"model: {training.task.model_text}", soft_wrap=True)
     config = training.config
     stale = [] if is_resumed(run, config.checkpoint) else run_outputs(run)
+    if config.start is not None and stale and run.resolve() in Path(config.start).resolve().parents:
+        raise InputError(f"start={config.start}", "is in the run folder that is replaced", "copy it to another folder")
     remove_outputs(run, ("quarantine.jsonl", *stale))
     write_config(run, config)
     if (whole.folder / "quarantine.jsonl").is_file():

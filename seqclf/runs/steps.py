@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -57,7 +56,6 @@ def score(run: Path, config: TrainConfig) -> None:
     if all_rows_set_thresholds(config):
         contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
     contenders[-1] = replace(contenders[-1], basis=basis_of(contenders[-1], config, weighs_heads=weighs))
-    shutil.rmtree(run / FOLDER, ignore_errors=True)
     write_contenders(run / FOLDER, contenders)
 
 
@@ -89,8 +87,8 @@ def judge(run: Path, config: TrainConfig) -> None:
 
 def _strange_values(run: Path, config: TrainConfig, split: str) -> Mapping[str, np.ndarray]:
     """Return the measures of the rows of a split, one fold after the other (see `StrangeMeasures`)."""
-    folders = sorted(run.glob(f"{FOLD}*"), key=lambda path: int(path.name.removeprefix(FOLD)))
-    folders = folders if config.data.split.fold == ALL_FOLDS else [run]
+    of_folds = [run / f"{FOLD}{fold}" for fold in range(config.data.split.folds)]
+    folders = of_folds if config.data.split.fold == ALL_FOLDS else [run]
     datasets = [open_data(folder, config if folder == run else read_config(folder)) for folder in folders]
     measured = [StrangeMeasures(data.encoders).measure(data.all_splits[split].sequences).columns for data in datasets]
     return {name: np.concatenate([columns[name] for columns in measured]) for name in measured[0]}

@@ -25,8 +25,6 @@ from seqclf.training.exact_resume import rows_of
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
-WEIGHTS_OF_HEADS = "weights of the heads"
-
 
 def reason_to_hold_out(config: TrainConfig) -> str | None:
     """Return the reason of `chosen_by_validation` for a training, whose network class is imported."""
@@ -68,7 +66,7 @@ def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None
     texts = [text for text in found if text is not None]
     if not texts:
         return None, {}
-    chosen = WEIGHTS_OF_HEADS if all_cross_fit(task.model) else "buffers of the network"
+    chosen = networks_of(task.model)[0].set_by_validation
     console.print(f"{chosen}: {'; '.join(texts)}", soft_wrap=True)
     return chosen, {name: old for name, old in before.items() if not torch.equal(old, task.model.get_buffer(name))}
 

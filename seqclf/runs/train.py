@@ -11,6 +11,7 @@ from pathlib import Path
 from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note
+from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.report.run_files import read_facts, read_judged, read_result
 from seqclf.report.run_report import write_run_report
@@ -33,6 +34,7 @@ from seqclf.system.run_folder import (
     is_first_rank,
     remove_outputs,
     resume_advice,
+    run_outputs,
 )
 from seqclf.system.signals import Terminated
 from seqclf.system.state_validation import read_json
@@ -114,6 +116,9 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
 
 def train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
     """Run the steps in a folder that no other run may use meanwhile."""
+    if config.trainer["fast_dev_run"] and run_outputs(run):
+        problem = "trains nothing to keep, and the folder holds a run"
+        raise InputError("trainer.fast_dev_run", problem, "name another by hydra.run.dir")
     found, replaces = _find_checkpoint(config, run)
     with claim_run_folder(run, found.checkpoint, replaces), process_settings(config.runtime, config.seed):
         if not is_first_rank():
@@ -156,6 +161,7 @@ def _train(asked: TrainConfig, run: Path, prints_verdict: bool) -> TrainResult |
         run_steps(run, config, [score, judge])
         if prints_verdict:
             show_verdict(read_result(run))
+        remove_outputs(run, () if config.export else ("bundle",))
         run_steps(run, config, [*([export] if config.export else []), report])
         if logger is not None:
             logger.log_result(finished_run(run, config))

@@ -26,6 +26,7 @@ from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, m
 from seqclf.system.run_folder import resume_advice
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import TrainingProgress, write_checkpoint
+from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.checks.network_checks import check_foreign_network
 from seqclf.training.length import resolve_length
 from seqclf.training.load_task import load_task, set_by_validation
@@ -61,7 +62,7 @@ class Training:
         batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
         task = make_task(config.model_dump(), dataset)
         config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
-        if config.start is not None:
+        if config.start is not None and config.checkpoint is None:  # a resumed training has weights of its own
             take_weights(task, Path(config.start))
         config = resolve_length(config, batches, task.model.shortening)
         schedule = StructureSchedule(config.model_dump()["structure"])
@@ -111,13 +112,18 @@ class Training:
         has_all_epochs = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch
         return has_all_epochs or 0 <= trainer.max_steps <= trainer.global_step
 
+    def _is_at_the_end(self, checkpoint: Path) -> bool:
+        return read_checkpoint(checkpoint)["global_step"] == self.trainer.global_step
+
     def checkpoint(self) -> Path:
         """Return the checkpoint of the finished model: the best one, or else the last one. Call it after `run`."""
         hooks, resumed, best = self.hooks, self.hooks.resumed, self.hooks.best.best_model_path
         if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another run folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
         # Without validation there is no best checkpoint, but a last checkpoint.
-        chosen = Path(best) if self.config.monitor and best else newest_checkpoint(hooks.last_path.parent)
+        places = [] if self.config.monitor and best else [hooks.last_path, *([resumed] if resumed else [])]
+        last = (path for path in places if path.is_file() and self._is_at_the_end(path))
+        chosen = next(last, Path(best) if best else newest_checkpoint(hooks.last_path.parent))
         if chosen is None:
             raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
         return chosen
@@ -150,6 +156,8 @@ def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
 def take_weights(task: SequenceTask, checkpoint: Path) -> None:
     """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
     trust = {package_of(target) for part in ("model", "loss") for _, target in targets(task.hparams[part], part)}
+    if not checkpoint.is_file():
+        raise InputError(f"start={checkpoint}", "no such file")
     other = load_task(checkpoint, trust)  # the packages of this task have run their code already
     if differs := what_differs(task.hparams, other.hparams):
         remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"

@@ -65,7 +65,7 @@ class ExactResume(Callback):
             for buffer in task.model.buffers() if trainer.world_size > 1 else ():
                 buffer.copy_(trainer.strategy.broadcast(buffer))  # rounding may differ between machines
         if train is not None:
-            trainer.datamodule.frozen_outputs = feature_cache(task.model, rows_of(task, train))
+            trainer.datamodule.features = feature_cache(task.model, rows_of(task, train))
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
         restored, self.restored = self.restored, {}
@@ -78,7 +78,7 @@ class ExactResume(Callback):
 
     def teardown(self, trainer: Any, task: Any, stage: str) -> None:
         if trainer.datamodule is not None:
-            trainer.datamodule.frozen_outputs = None
+            trainer.datamodule.features = None
 
 
 def rows_of(task: Any, split: Split) -> SplitRows:

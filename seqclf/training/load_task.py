@@ -13,6 +13,8 @@ from torch import Tensor
 
 from seqclf.config.targets import Trust
 from seqclf.errors import InputError, first_line
+from seqclf.models.ensemble import networks_of
+from seqclf.models.network import SequenceNetwork
 from seqclf.system.state_validation import error_context, require
 from seqclf.training.callbacks import write_checkpoint
 from seqclf.training.checkpoint import DAMAGED, TENSORS, check_trusted, check_weights, read_checkpoint
@@ -56,6 +58,12 @@ def save_model(path: Path, task: SequenceTask, epoch: int, before: Mapping[str, 
     content = io.BytesIO()
     torch.save(state, content)
     write_checkpoint(path, content.getbuffer())
+
+
+def lacks_validation(path: Path, task: SequenceTask) -> bool:
+    """Return True if a checkpoint is of a training, and validation rows set more in the finished model."""
+    own = (type(part).fit_to_validation for part in networks_of(task.model))
+    return BEFORE not in read_checkpoint(path) and any(hook is not SequenceNetwork.fit_to_validation for hook in own)
 
 
 def set_by_validation(path: Path) -> Mapping[str, Tensor]:

@@ -55,6 +55,7 @@ class HeadsClassifier(SequenceNetwork):
     """
 
     reads_static = True
+    set_by_validation = "weights of the heads"
     config_class: ClassVar[type[HeadsConfig]] = HeadsConfig
     weights: Tensor
 
