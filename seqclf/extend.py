@@ -40,7 +40,7 @@ from seqclf.models.rnn.cell_encoder import CellEncoder as CellEncoder
 from seqclf.models.rnn.masked_recurrent import MaskedGRU as MaskedGRU
 from seqclf.models.rnn.masked_recurrent import MaskedLSTM as MaskedLSTM
 from seqclf.models.rnn.recurrent_cell import RecurrentCell as RecurrentCell
-from seqclf.models.running_state import State as State
+from seqclf.models.streaming import State as State
 from seqclf.models.trees.tree_levels import sort_nodes as sort_nodes
 from seqclf.runs.export import write_bundle as write_bundle
 from seqclf.training.losses import RowLoss as RowLoss

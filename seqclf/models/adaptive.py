@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,13 +17,12 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError
-from seqclf.models.chunk_step import ChunkStep
+from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.network import Loss, TrainingLoss
 from seqclf.models.pooling import token_mask
-from seqclf.models.running_state import State
-from seqclf.models.training_loss import Loss, TrainingLoss, row_costs
+from seqclf.models.streaming import ChunkStep, State
 
 GAIN_WEIGHT = 0.02  # weight of each new batch in the running mean `AdaptiveClassifier.gain`
 START_BIAS = -3.0  # initial bias of the stop logit; a stop probability of 5 % lets early training read many tokens
@@ -314,3 +314,25 @@ class AdaptiveStep(ChunkStep):
             "halted": (after >= self.threshold) & (self.threshold >= 0),
             "states": [*encoder_states, *pooling_states, after, tokens_before + read],
         }
+
+
+def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of each row (N,). For the losses of this package, their mean equals the loss of the batch.
+
+    >>> row_costs(torch.nn.CrossEntropyLoss(), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0]))
+    tensor([0.6931, 0.3133])
+    """
+    if hasattr(loss, "row_costs"):
+        return loss.row_costs(logits, labels)
+    if getattr(loss, "reduction", None) == "mean":  # the loss classes of PyTorch have the attribute `reduction`
+        of_rows = copy.copy(loss)
+        of_rows.reduction = "none"  # type: ignore[attr-defined]
+        return of_rows(logits, labels)
+    try:
+        return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
+    except RuntimeError as error:
+        raise InputError(
+            "loss",
+            f"model=adaptive needs the loss of each row, and {type(loss).__name__} gives none ({first_line(error)})",
+            "add a method row_costs(logits, labels)",
+        ) from None

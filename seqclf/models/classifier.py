@@ -11,13 +11,12 @@ from torch import Tensor, nn
 from seqclf.config.argument_types import checks_values
 from seqclf.config.options import Count, NonNegative
 from seqclf.data.field_spec import FieldSpec, token_specs
-from seqclf.models.chunk_step import ChunkStep
-from seqclf.models.embedding import FieldEmbedding
+from seqclf.models.embedding import FieldEmbedding, StaticFields
 from seqclf.models.encoder import SequenceEncoder, build_encoder, check_structure
 from seqclf.models.network import Fields, HostLengths, SequenceNetwork
 from seqclf.models.options import DropoutShare, PoolingNames
 from seqclf.models.pooling import Pooling
-from seqclf.models.static_fields import StaticFields
+from seqclf.models.streaming import ChunkStep
 
 
 class SequenceClassifier(SequenceNetwork):

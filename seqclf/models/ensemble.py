@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from seqclf.config.targets import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
-from seqclf.models.network import Fields, HostLengths, SequenceNetwork, vote
+from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
 from seqclf.models.options import RUN_SETTINGS
-from seqclf.models.training_loss import Loss, TrainingLoss
 
 
 class Ensemble(SequenceNetwork):

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.models.training_loss import Loss, TrainingLoss
 
 Fields = Mapping[str, Tensor]  # name of a field → (B, T, …), static fields (B, …)
 HostLengths = np.ndarray | None  # (B,) on the CPU; None in an export
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, C) and labels (N,) → mean loss
+
+
+class TrainingLoss(NamedTuple):
+    """Logits (B, C) float32 of a batch, their `loss` for metrics, and the `total` loss that training minimizes."""
+
+    logits: Tensor
+    loss: Tensor
+    total: Tensor
 
 
 class SequenceNetwork(nn.Module):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from seqclf.models.running_state import LOWEST, State
+from seqclf.models.streaming import LOWEST, State
 
 
 def token_mask(lengths: Tensor, longest: int) -> Tensor:

@@ -20,10 +20,10 @@ from seqclf.models.adaptive import (
     AdaptiveClassifier,
     certainty_of,
     halting_distribution,
+    row_costs,
     tokens_read,
 )
 from seqclf.models.onnx.export import export_step
-from seqclf.models.training_loss import row_costs
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 LENGTHS = [9, 1, 30, 17, 30, 4]

@@ -12,7 +12,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.options import FieldName
 from seqclf.models.rnn.recurrent_cell import RecurrentCell, number_spec
-from seqclf.models.running_state import State
+from seqclf.models.streaming import State
 
 KEY = "model.encoder.cell.field"
 PARTS = 3  # values, masks and elapsed times, with as many channels each

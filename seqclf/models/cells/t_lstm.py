@@ -11,7 +11,7 @@ from torch.nn import functional
 from seqclf.config.options import Count
 from seqclf.models.options import FieldName
 from seqclf.models.rnn.recurrent_cell import RecurrentCell
-from seqclf.models.running_state import State
+from seqclf.models.streaming import State
 
 
 class TimeLSTM(RecurrentCell):

@@ -15,7 +15,7 @@ from seqclf.models.frozen.kernel_bank import PART_TOKENS, KernelBank
 from seqclf.models.frozen.pooled_numbers import NumberPool, Pooled
 from seqclf.models.frozen.views import VIEWS, make_views, running_states, running_views
 from seqclf.models.pooling import token_mask
-from seqclf.models.running_state import State
+from seqclf.models.streaming import State
 
 MAX_VALUE = 20.0  # values and statistics are clipped to this
 MAX_SCALED_WINDOW, MAX_SCALED_STATISTIC = 8.0, 5.0  # deviations at which scaled outputs are clipped
@@ -55,6 +55,11 @@ def statistic_size(fields: Sequence[FieldSpec]) -> int:
     """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
     counted, of_static = (sum(map(size_of, chosen(fields))) for chosen in (counted_fields, static_statistics))
     return NumberPool(token_specs(fields)).size + 3 * counted + of_static
+
+
+def _sums(values: Tensor, size: int) -> Tensor:
+    """(…, T) → (…, T // size)."""
+    return values if size == 1 else functional.avg_pool1d(values, size) * size
 
 
 class FrontEnd(nn.Module):
@@ -139,7 +144,7 @@ class FrontEnd(nn.Module):
         block = self.window if exports else self.window * max(1, MIN_BLOCK // self.window)
         values = functional.pad(values, (0, block - 1 if exports else -values.shape[2] % block))
         mask = token_mask(lengths, values.shape[2])
-        tokens = self._sums(mask[:, None].float(), self.window)[:, 0, :count, None].clamp(min=1)  # (B, N, 1)
+        tokens = _sums(mask[:, None].float(), self.window)[:, 0, :count, None].clamp(min=1)  # (B, N, 1)
         raw = torch.where(mask[:, None], values, 0.0).clamp(-MAX_VALUE, MAX_VALUE)
         views = self._make_views(values, lengths) if self.bank is not None else None
         windows, sums = self._read(views, raw, mask, tokens, linear, count=count, block=block)
@@ -177,13 +182,11 @@ class FrontEnd(nn.Module):
 
         if self.bank is not None and views is not None:
             for hits in self.bank.hits(views, mask, history):
-                sums = [
-                    part.sum(-1) if exports else self._sums(part, block).sum(-1, dtype=torch.float64).T for part in hits
-                ]
+                sums = [part.sum(-1) if exports else _sums(part, block).sum(-1, dtype=torch.float64).T for part in hits]
                 means.append(torch.stack(sums, dim=2).flatten(1))  # (B, 252 times biases)
-                windows = self._sums(hits[0], self.window)
+                windows = _sums(hits[0], self.window)
                 add(windows.transpose(1, 2) if exports else windows.permute(1, 2, 0))
-        add(self._sums(raw, self.window).transpose(1, 2))
+        add(_sums(raw, self.window).transpose(1, 2))
         of_kernels = torch.cat(means, dim=1) if means else raw[:, 0, :0]
         return torch.cat(blocks, dim=2) if total is None else total, of_kernels
 
@@ -236,11 +239,6 @@ class FrontEnd(nn.Module):
         statistics = self.scaled_statistics(self._columns(pooled, counts, tokens, fields))
         reading = Reading(lengths, windows, means, statistics, is_projected=linear is not None)
         return reading, [*after, *counts]
-
-    @staticmethod
-    def _sums(values: Tensor, size: int) -> Tensor:
-        """(…, T) → (…, T // size)."""
-        return values if size == 1 else functional.avg_pool1d(values, size) * size
 
     def scaled_windows(self, windows: Tensor, first: int) -> Tensor:
         """Return scaled windows (B, N, K') of the channels from `first` on."""

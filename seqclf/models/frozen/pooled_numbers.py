@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqclf.data.field_spec import FieldSpec, number_specs
 from seqclf.models.pooling import token_mask
-from seqclf.models.running_state import LOWEST, State
+from seqclf.models.streaming import LOWEST, State
 
 STATISTICS = 6  # for each channel, see `Pooled.columns`
 MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows

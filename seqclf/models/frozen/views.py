@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from seqclf.models.pooling import token_mask
-from seqclf.models.running_state import State
+from seqclf.models.streaming import State
 
 VIEWS = 3
 # Sums of squares of the largest input do not overflow in the float32 states of a stream.

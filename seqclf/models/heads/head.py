@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.network import Fields, HostLengths
-from seqclf.models.running_state import State
+from seqclf.models.streaming import HeadStep
 
 
 class Head(nn.Module):
@@ -80,55 +79,3 @@ def masked_columns(weight: Tensor, share: float) -> Tensor:
     """Return `weight` (P, K) with a random fraction `share` of its columns set to zero: inputs that a batch misses."""
     keep = torch.rand(weight.shape[1], device=weight.device) >= share
     return weight * keep
-
-
-class HeadStep(nn.Module):
-    """Streaming form of a head that reads no more than the means and statistics of all tokens so far.
-
-    `states`: list of `State`, which `forward` gets and returns.
-    """
-
-    def __init__(self, head: Any):
-        super().__init__()
-        self.head = head
-        self.states: list[State] = []
-
-    def forward(
-        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Read a chunk (see `FrontEnd.step`). Return the logits (B, C) after it, and the new states."""
-        return self.head(fields, lengths, None, reading), []
-
-
-class HeadsStep(nn.Module):
-    """A unidirectional `HeadsClassifier` that reads one chunk (see `ChunkStep`). It runs only inside the ONNX exporter.
-
-    `heads`: streaming forms of the heads. `reader`: the head whose linear layer reads the windows, None without one.
-    """
-
-    more_inputs: Mapping[str, float] = MappingProxyType({})
-    more_outputs: tuple[str, ...] = ()
-
-    def __init__(self, network: Any, heads: Sequence[HeadStep], reader: Any):
-        super().__init__()
-        self.network, self.reader = network, reader
-        self.heads = nn.ModuleList(heads)
-        self.of_front = network.front.step_states()
-        named = [
-            state._replace(name=f"{index}_{state.name}") for index, head in enumerate(heads) for state in head.states
-        ]
-        self.states: list[State] = [*self.of_front, *named]
-
-    def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
-        """Return the `logits` (B, C) after the chunk and the new `states`. See `ChunkStep.forward`."""
-        first = len(self.of_front)
-        linear = None if self.reader is None else self.reader.of_windows
-        reading, after = self.network.front.step(fields, lengths, states[:first], linear)
-        logits = []
-        for head in self.heads:
-            last = first + len(head.states)  # type: ignore[arg-type]
-            of_head, new = head(fields, lengths, reading, states[first:last])
-            logits.append(of_head)
-            after = [*after, *new]
-            first = last
-        return {"logits": self.network.added([logits]), "states": after}

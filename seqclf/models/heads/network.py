@@ -16,14 +16,13 @@ from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.frozen.frozen_outputs import MEANS, STATISTICS, WINDOWS, feature_cache
 from seqclf.models.heads.config import HeadsConfig
-from seqclf.models.heads.head import Head, HeadsStep
-from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
-from seqclf.models.heads.kernels_head import KernelsHead, LinearHead
+from seqclf.models.heads.head import Head
+from seqclf.models.heads.head_weights import cross_fitted, sample, set_weights
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.heads.statistics_head import StatisticsHead
-from seqclf.models.network import Fields, HostLengths, SequenceNetwork, vote
-from seqclf.models.training_loss import Loss, TrainingLoss
+from seqclf.models.heads.statistics_heads import KernelsHead, LinearHead, StatisticsHead
+from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
+from seqclf.models.streaming import HeadsStep
 
 # Functions that build a head from the config, and from `front`, `fields` and `num_classes`.
 HEADS: dict[str, Callable[..., Head]] = {
@@ -33,8 +32,6 @@ HEADS: dict[str, Callable[..., Head]] = {
     "kernels": lambda config, *given: KernelsHead(*given, closed_form=config.closed_form),
     "recurrent": lambda config, front, fields, classes: RecurrentHead(front, fields, classes, config.recurrent),
 }
-# Rows and cells of logits up to which validation rows set the weights of the heads.
-WEIGHTED_ROWS, WEIGHTED_CELLS = 20_000, 10_000_000
 FITTED_MEANS = 4000  # rows that set the scales of the means, if the kernels head is not fitted in closed form
 
 
@@ -102,7 +99,7 @@ class HeadsClassifier(SequenceNetwork):
     def _means_and_statistics(self, rows: SplitRows) -> tuple[Tensor, Tensor]:
         """Means are rounded as in `FrozenOutputs`; if N is large, a sample of the rows is read."""
         closed = any(getattr(head, "closed_form", False) for head in self.heads)
-        chosen = np.arange(len(rows)) if closed else self._sample(rows, FITTED_MEANS)
+        chosen = np.arange(len(rows)) if closed else sample(rows, FITTED_MEANS, self.config.front.kernel_seed)
         means = torch.zeros(len(chosen), self.front.mean_size if self._reads("reads_means") else 0)
         statistics = torch.zeros(len(chosen), self.front.statistic_size)
         for batch in rows.batches(chosen):
@@ -112,51 +109,16 @@ class HeadsClassifier(SequenceNetwork):
             statistics[at] = reading.statistics.cpu()
         return means, statistics
 
-    def _sample(self, rows: SplitRows, most: int) -> np.ndarray:
-        return np.sort(rows.sample(most, 2**62, self.config.front.kernel_seed))
-
-    @torch.inference_mode()
     def fit_to_validation(self, rows: SplitRows) -> str | None:
         """Set the weights of the heads of each member by validation rows (see `SequenceNetwork.fit_to_validation`)."""
-        if len(self.names) == 1 or not len(rows):
-            return None
-        chosen, texts = self._weighing(rows), []
-        labels = rows.labels[chosen]
-        for weights, logits in zip(self.weights, self._logits_of(rows, chosen), strict=True):
-            found = fit_head_weights(logits, labels, rows.class_weights[labels])
-            weights.copy_(torch.from_numpy(found))
-            texts.append(", ".join(f"{name} {weight:.2f}" for name, weight in zip(self.names, found, strict=True)))
-        return f"{'; '.join(texts)}, by {len(chosen):,} validation rows"
+        return None if len(self.names) == 1 or not len(rows) else set_weights(self, rows)
 
-    @torch.inference_mode()
     def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
         """Return logits (N, C) by weights of the heads that other fifths set, None for a single head.
 
         Rows that set no weights, because there are too many, get their logits by the final weights.
         """
-        if len(self.names) == 1 or not len(rows):
-            return None
-        chosen, members = self._weighing(rows), []
-        labels = rows.labels[chosen]
-        for final, logits in zip(self.weights.cpu().numpy(), self._logits_of(rows, np.arange(len(rows))), strict=True):
-            sums = np.tensordot(final, logits, 1)
-            crossed = cross_fitted_sums(logits[:, chosen], labels, rows.class_weights[labels], final, fifth[chosen])
-            sums[chosen] = crossed
-            members.append(sums)
-        return members[0] if len(members) == 1 else vote(torch.from_numpy(np.stack(members))).numpy()
-
-    def _weighing(self, rows: SplitRows) -> np.ndarray:
-        """Return the rising positions (M,) of the validation rows that set the weights of the heads."""
-        return self._sample(rows, max(1, min(WEIGHTED_ROWS, WEIGHTED_CELLS // len(rows.class_weights))))
-
-    def _logits_of(self, rows: SplitRows, chosen: np.ndarray) -> np.ndarray:
-        """Return the logits (members, H, N, C) of the `chosen` rows."""
-        logits = np.empty((*self.weights.shape, len(chosen), len(rows.class_weights)), np.float32)
-        for batch in rows.batches(chosen):
-            of_members = self.head_logits(batch.fields, batch.lengths, batch.lengths.cpu().numpy())
-            stacked = torch.stack([torch.stack(of_heads) for of_heads in of_members])
-            logits[:, :, np.searchsorted(chosen, batch.rows)] = stacked.float().cpu().numpy()
-        return logits
+        return None if len(self.names) == 1 or not len(rows) else cross_fitted(self, rows, fifth)
 
     def _reads(self, name: str) -> bool:
         return any(getattr(head, name) for head in self.heads)

@@ -18,10 +18,10 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec, id_specs, kind_of, token_specs
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
-from seqclf.models.heads.head import Head, HeadStep
-from seqclf.models.heads.scales import choose_scales
+from seqclf.models.heads.head import Head
+from seqclf.models.heads.head_weights import choose_scales
 from seqclf.models.network import Fields, HostLengths
-from seqclf.models.running_state import State
+from seqclf.models.streaming import HeadStep, State
 
 LONGEST = 4  # tokens of the longest n-gram
 BUCKETS, MAX_CELLS = 65_536, 4_000_000  # rows of the table, and its numbers, where there are many classes

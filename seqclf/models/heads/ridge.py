@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqclf.models.heads.scales import choose_scales
+from seqclf.models.heads.head_weights import choose_scales
 
 PENALTIES = np.logspace(-5, 2, 15)  # multiples of the mean variance along one eigenvector
 MIN_VARIANCE = 1e-3  # mean variance that the penalties assume at least

@@ -23,11 +23,11 @@ from torch.nn.utils import parametrize
 
 from seqclf.data.field_spec import FieldSpec, input_axes, kind_of, size_of, static_specs
 from seqclf.errors import InputError, first_line
-from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
 from seqclf.models.onnx.layers import OPSET
 from seqclf.models.onnx.obstacles import REMEDY, explain_failure, recurrent_obstacle
+from seqclf.models.streaming import STATE_INPUT, STATE_OUTPUT, ChunkStep
 
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
 # large enough for encoders that shorten the time axis. Networks that say by how much get as many more tokens.

@@ -18,7 +18,7 @@ from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
 from seqclf.models.rnn.recurrent import check_residual_layers, flip_order, reorder
 from seqclf.models.rnn.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
-from seqclf.models.running_state import State
+from seqclf.models.streaming import State
 
 KEY = "model.encoder.cell"
 

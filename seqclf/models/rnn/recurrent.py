@@ -21,7 +21,7 @@ from seqclf.errors import InputError
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx.layers import STATE_NAMES, OnnxLayer
 from seqclf.models.options import CellName, DropoutShare, Layout
-from seqclf.models.running_state import State
+from seqclf.models.streaming import State
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 

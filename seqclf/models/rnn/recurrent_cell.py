@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqclf.data.field_spec import FieldSpec, NumberSpec, number_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.onnx.obstacles import REMEDY
-from seqclf.models.running_state import LOWEST, State
+from seqclf.models.streaming import LOWEST, State
 
 ROWS = 3  # sequences in the trial step of a cell
 MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch

@@ -13,8 +13,7 @@ from seqclf.config.argument_types import checks_values
 from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec, tree_spec
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.network import Fields, HostLengths
-from seqclf.models.training_loss import Loss, TrainingLoss
+from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
 
 
 class TreeClassifier(SequenceClassifier):

@@ -7,7 +7,7 @@ from models.heads.conftest import CATEGORY, NUMBER, random_split, training_rows
 from scipy.stats import beta, norm
 
 from seqclf.evaluation.decisions.holdout import fifths
-from seqclf.models.heads import network as network_module
+from seqclf.models.heads import head_weights
 from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.network import SequenceNetwork, cross_fits, vote
@@ -56,7 +56,7 @@ def test_logits_equal_those_of_a_plain_loop_in_the_order_of_the_rows(fitted, mon
     fifth = fifths(rows.labels)
     expected = by_a_loop(network, rows, fifth)
     np.testing.assert_allclose(network.cross_fitted_logits(rows, fifth), expected, atol=1e-3)
-    monkeypatch.setattr(network_module, "WEIGHTED_ROWS", 30)
+    monkeypatch.setattr(head_weights, "WEIGHTED_ROWS", 30)
     chosen = np.sort(rows.sample(30, 2**62, network.config.front.kernel_seed))
     differs = np.abs(network.cross_fitted_logits(rows, fifth) - final_logits(network, rows)).max(axis=1) > 1e-4
     assert set(np.flatnonzero(differs)) <= set(chosen) and differs.sum() > 20

@@ -8,8 +8,7 @@ from models.checks import exported
 from models.heads.conftest import CATEGORY, NUMBER, build, random_split, training_rows
 from models.heads.test_exactness import assert_equal, inputs_of
 
-from seqclf.models.heads.kernels_head import LinearHead
-from seqclf.models.heads.statistics_head import StatisticsHead
+from seqclf.models.heads.statistics_heads import LinearHead, StatisticsHead
 from seqclf.models.network import vote
 
 FIELDS = [NUMBER, CATEGORY]

@@ -195,12 +195,12 @@ def test_heads_that_cannot_be_built_are_one_clear_line(fields, heads, named):
 
 
 def test_large_groups_are_sampled_in_the_ridge_fit(monkeypatch):
-    from seqclf.models.heads import kernels_head
+    from seqclf.models.heads import statistics_heads
 
     fitted_to = []
-    fit_ridge = kernels_head.fit_ridge
+    fit_ridge = statistics_heads.fit_ridge
     monkeypatch.setattr("seqclf.models.heads.ridge.MAX_GROUP_WORK", 200 * 18)
-    monkeypatch.setattr(kernels_head, "fit_ridge", lambda *a: fitted_to.append(a) or fit_ridge(*a))
+    monkeypatch.setattr(statistics_heads, "fit_ridge", lambda *a: fitted_to.append(a) or fit_ridge(*a))
     split = random_split([NUMBER], rows=60)._replace(groups=np.repeat([0, 1, 2], [50, 5, 5]))
     build([NUMBER], dilations=[], heads=["recurrent", "linear"]).fit_to(training_rows(split))
     (features, _, labels, _, groups) = fitted_to[0]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from seqclf.models.heads.scales import choose_scales
+from seqclf.models.heads.head_weights import choose_scales
 
 
 def test_scales_of_terms_are_those_that_the_labels_were_drawn_with():
