@@ -194,6 +194,10 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
     unmeasured = ["max_moved"] * (config.engine == "ray") + ["max_far", "max_moved"] * (by_field is not None)
     limits.check(classifier.strange, classifier.memory, unmeasured)
     source, output = _files(classifier, config)
+    if output.endswith(".csv") and by_field is None:
+        vectors = [name for name, values in classifier.extra.items() if values.ndim > 1]
+        if vectors:
+            raise InputError(f"output={output}", f"cannot hold vectors ({vectors[0]})", "write .parquet or .jsonl")
     sample = RowSample(classifier.memory)
     engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
     identity = run_identity(classifier, source, by_field, engine)

@@ -55,7 +55,7 @@ TABLE: dict[Step, Inputs] = {
     score: Inputs(("decision", "baseline", "baseline_limit"), (DATA, MODEL, FIT), (FOLDER,)),
     judge: Inputs(("export",), (DATA, FIT, CURVES, FOLDER), (METRICS, PREDICTIONS), (FORCING,)),
     export: Inputs((), (DATA, MODEL, FOLDER, METRICS), ("bundle",)),
-    report: Inputs((), (DATA, FIT, CURVES, FOLDER, METRICS, "bundle"), ("report.html",), (SHARED,)),
+    report: Inputs((), (DATA, FIT, CURVES, FOLDER, METRICS, "bundle"), ("report.html",)),
 }
 
 
@@ -73,7 +73,8 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
         if step is not prepare:  # which removes another run itself, once it has checked everything
             later = list(TABLE)[list(TABLE).index(step) :]
             _write_steps(run, {each: known for each, known in finished.items() if each in _names_before(step)})
-            remove_outputs(run, [file for each in later for file in (*TABLE[each].writes, *TABLE[each].may_write)])
+            stale = [file for each in later for file in (*TABLE[each].writes, *TABLE[each].may_write)]
+            remove_outputs(run, [*stale, SHARED])
         step(run, config, **(of_fit if step is fit else {}))
         if _is_complete(run, step):
             _write_steps(run, {**_read_steps(run), name: {"inputs": inputs, "files": _written(run, step)}})
