@@ -113,6 +113,12 @@ def test_the_bundle_is_trained_on_all_rows_and_says_so(folder):
     assert state["epoch"] == 2, "as many epochs as the training of the first fold"
 
 
+def test_an_export_of_the_model_of_all_rows_has_the_decision_of_the_run(folder, empty_shell):
+    exported = empty_shell("export", f"checkpoint={folder}/run/model.ckpt", f"bundle={folder}/again")
+    one, other = (json.loads((folder / path / "manifest.json").read_text()) for path in ("run/bundle", "again"))
+    assert one["decision"] == other["decision"] and one["metrics"] == other["metrics"] != {}, exported.stderr
+
+
 def test_the_training_on_all_rows_starts_from_the_weights_that_are_given(folder, tmp_path):
     start, encoders = (folder / "run" / name for name in ("model.ckpt", "bundle/encoders"))
     given = [f"start={start}", f"data.encoders={encoders}", "trainer.max_epochs=1", "optimizer.lr=1e-9"]

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import seqclf
+from seqclf import InputError
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.runs import steps as steps_module
@@ -146,6 +147,33 @@ def test_a_setting_repeats_no_step_that_does_not_read_it(tmp_path, monkeypatch, 
     monkeypatch.setattr(Training, "run", None)
     again = train(run, "export=false", "decision.min_recall=0.7", cache=unbroken.cache)
     assert again.metrics["decision"]["targets"][0]["target"] == 0.7 and "baseline" in again.metrics
+
+
+def test_no_file_is_of_another_result_than_those_beside_it(tmp_path, unbroken):
+    run = tmp_path / "run"
+    train(run, *GUARANTEE, cache=unbroken.cache)
+    (run / "threshold.parquet").unlink()
+    train(run, *GUARANTEE, cache=unbroken.cache)
+    assert (run / "threshold.parquet").is_file() and (run / "bundle").is_dir()
+    again = train(run, *UNSHOWN, "decision.min_recall=0.9", cache=unbroken.cache)
+    assert again.bundle is None and again.metrics["decision"]["targets"][0]["target"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        (["checkpoint=null", "overwrite=true", "start={run}/model.ckpt"], "start=.*in the run folder that is replaced"),
+        (["trainer.fast_dev_run=true"], "trainer.fast_dev_run: .*holds a run"),
+        (["checkpoint=null"], "holds a run already"),
+    ],
+)
+def test_settings_that_would_lose_a_finished_run_leave_it_as_it_is(tmp_path, unbroken, overrides, problem):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken(*GUARANTEE), run)
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*")}
+    with pytest.raises(InputError, match=problem):
+        train(run, *GUARANTEE, *(text.format(run=run) for text in overrides), cache=unbroken.cache)
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path != run} == before
 
 
 def split_of(ids, groups=None):
