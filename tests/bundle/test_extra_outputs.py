@@ -82,7 +82,7 @@ def test_a_run_scores_and_shows_them(tmp_path):
 @pytest.mark.parametrize("name", ["code", "label", "probability_a", "halted"])
 def test_names_of_fields_and_columns_are_taken(name, tmp_path, monkeypatch):
     monkeypatch.setattr(Pooled, "extra_outputs", (name,))
-    with pytest.raises(InputError, match=f"has an extra output named {name}"):
+    with pytest.raises(InputError, match=f"has an extra output named '{name}'"):
         export_table(tmp_path, TABLE, POOLED)
 
 
