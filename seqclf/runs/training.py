@@ -7,33 +7,64 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.runs.hooks import Hooks
+from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.runs.processes.process_settings import training_threads, using_threads
 from seqclf.runs.processes.ranks import explained_loss, launching_ranks
 from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
-from seqclf.system.run_folder import resume_advice
+from seqclf.system.run_folder import CURVES, resume_advice
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.callbacks import TrainingProgress, write_checkpoint
+from seqclf.training.callbacks import StopOnSignal, TrainingProgress, checkpoints, early_stopping, write_checkpoint
 from seqclf.training.checkpoint import read_checkpoint
+from seqclf.training.checks.check_targets import build_callbacks
 from seqclf.training.checks.network_checks import check_foreign_network
-from seqclf.training.length import resolve_length
+from seqclf.training.epoch_record import EpochRecord, show_epoch
+from seqclf.training.length import epochs_between_checkpoints, resolve_length
 from seqclf.training.load_task import load_task, set_by_validation
+from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started, newest_checkpoint
 from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.task import SequenceTask
+
+
+class Hooks(NamedTuple):
+    """Callbacks of a run. `resumed`: path of the checkpoint that the run continues, None for a new run."""
+
+    record: EpochRecord
+    best: ModelCheckpoint
+    last: ModelCheckpoint
+    all: list[Callback]
+    last_path: Path
+    resumed: Path | None
+
+    @classmethod
+    def build(cls, config: TrainConfig, run: Path, schedule: StructureSchedule, splits: Mapping[str, Split]) -> Hooks:
+        folder = run / "checkpoints"
+        resumed = None if config.checkpoint is None else Path(config.checkpoint)
+        record = EpochRecord(run / CURVES, show_epoch)
+        monitored = None if config.monitor is None else MONITORED
+        between = epochs_between_checkpoints(config.trainer)
+        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)
+        changing = [schedule] if schedule.changes else []
+        watching = NotFiniteSteps(splits, skip=config.runtime.on_nan == "skip")
+        stopping = [] if config.patience is None else [early_stopping(config.patience)]
+        stop = StopOnSignal(folder / "last.ckpt", config.runtime.rank_timeout)
+        added = build_callbacks(config.trainer.get("callbacks"))
+        hooks = [*changing, watching, *stopping, record, best, last, *inside, stop, *added]
+        return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
 @dataclass(frozen=True)
