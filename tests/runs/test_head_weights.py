@@ -8,7 +8,7 @@ import torch
 import seqclf
 from seqclf import InputError
 from seqclf.models.heads.head import Head
-from seqclf.training.load_task import load_task
+from seqclf.training.load_task import lacks_validation, load_task
 from seqclf.training.task import SequenceTask
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=2"]
@@ -58,6 +58,7 @@ def test_a_training_that_goes_on_has_equal_weights(tmp_path):
     train(tmp_path / "first", *more[:2])
     model, best = (tmp_path / "first" / name for name in ("model.ckpt", "checkpoints/best.ckpt"))
     assert len(set(weights_of(model).tolist())) > 1 == len(set(weights_of(best).tolist()))
+    assert [lacks_validation(path, load_task(path)) for path in (model, best)] == [False, True]
     losses = []
     for folder, start in [("second", f"checkpoint={best}"), ("unbroken", "checkpoint=null")]:
         train(tmp_path / folder, *more, start)
