@@ -72,7 +72,9 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
             continue
         if step is not prepare:  # which removes another run itself, once it has checked everything
             later = list(TABLE)[list(TABLE).index(step) :]
-            _write_steps(run, {each: known for each, known in finished.items() if each in _names_before(step)})
+            kept = {each: known for each, known in finished.items() if each in _names_before(step)}
+            if kept != finished:  # a new run has no record until its first step is finished
+                _write_steps(run, kept)
             stale = [file for each in later for file in (*TABLE[each].writes, *TABLE[each].may_write)]
             remove_outputs(run, [*stale, SHARED])
         step(run, config, **(of_fit if step is fit else {}))

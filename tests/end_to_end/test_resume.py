@@ -14,13 +14,13 @@ from seqclf.training.load_task import load_task
 INTERRUPTED = """
 import sys
 import lightning.pytorch as pl
-from seqclf.runs import hooks
+from seqclf.runs import training
 
 class StopAfterTwo(pl.Callback):
     def on_train_epoch_end(self, trainer, task):
         trainer.should_stop = trainer.current_epoch == 1
 
-hooks.build_callbacks = lambda settings: [StopAfterTwo()]
+training.build_callbacks = lambda settings: [StopAfterTwo()]
 from seqclf.train import main
 main()
 """
