@@ -219,7 +219,7 @@ class SequenceDataModule(pl.LightningDataModule):
         self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
-        self.features: Any = None  # of the network for the training rows (see `feature_cache`)
+        self.features: Any = None  # outputs of frozen parts for training rows (see `feature_cache`)
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy gets no loaders, because the loaders read the position in the epoch from the original module.

@@ -30,7 +30,6 @@ MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
-NOT_NEGATIVE = Where(float, lambda value: value >= 0, "a number from 0")
 TARGET = {
     "rule": one_of(*RULES),
     "label": str,

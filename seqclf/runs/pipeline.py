@@ -68,11 +68,13 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
     """
     for step in steps:
         name, inputs, finished = step.__name__, _inputs_hash(run, step, config), _read_steps(run)
-        if finished.get(name) == {"inputs": inputs, "files": _written(run, step)} and _may_be_skipped(step):
+        if _may_be_skipped(step) and finished.get(name) == {"inputs": inputs, "files": _written(run, step)}:
+            if step is fit:
+                console.print("fit: finished before, with these settings and this data")
             continue
         if step is not prepare:  # which removes another run itself, once it has checked everything
             later = list(TABLE)[list(TABLE).index(step) :]
-            kept = {each: known for each, known in finished.items() if each in _names_before(step)}
+            kept = {each: known for each, known in finished.items() if each not in {one.__name__ for one in later}}
             if kept != finished:  # a new run has no record until its first step is finished
                 _write_steps(run, kept)
             stale = [file for each in later for file in (*TABLE[each].writes, *TABLE[each].may_write)]
@@ -82,13 +84,8 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
             _write_steps(run, {**_read_steps(run), name: {"inputs": inputs, "files": _written(run, step)}})
 
 
-def _names_before(step: Step) -> list[str]:
-    return [each.__name__ for each in list(TABLE)[: list(TABLE).index(step)]]
-
-
 def _may_be_skipped(step: Step) -> bool:
-    if step is fit and torchrun_ranks() is None:  # other ranks wait for the training
-        console.print("fit: finished before, with these settings and this data")
+    """Return False for `prepare`, and for a training for which the other ranks of torchrun wait."""
     return step is not prepare and (step is not fit or torchrun_ranks() is None)
 
 
