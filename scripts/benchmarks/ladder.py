@@ -117,6 +117,9 @@ def write_generated(name: str, seed: int, folder: Path) -> list[str]:
         pq.write_table(table, folder / f"{split}.parquet")
     files = (f"data.{split}={folder}/{split}.parquet" for split in SPLITS)
     more = ["data.positive=yes", *event_tables.OVERRIDES.get(name, [])] if name in TABLES else []
+    if name.startswith("wave/"):  # amplitudes span six decades
+        scaled = ", ".join(f"{column}: {{kind: number, scale: sequence}}" for column in table.column_names[:-1])
+        more = [f"data.fields={{{scaled}}}"]
     return ["data=files", "data.label=label", *files, *more]
 
 

@@ -19,6 +19,7 @@ from seqclf.models.options import CellName, DropoutShare
 
 AUTO: Literal["auto"] = "auto"
 MIN_ORDER = 0.05  # autocorrelation above which numbers have an order; shuffled tokens have about .015
+MIN_KERNEL_TOKENS = 8  # median number of tokens below which a sequence has no room for kernels
 WINDOWS = 32  # windows of a sequence of median length, as many steps as a recurrent layer learns well
 DILATIONS = 12
 WORDS = 1000  # size of a vocabulary from which on ids are taken for words
@@ -46,20 +47,19 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     order, median = sequences["order"], sequences["median"]
     has_masks = any(spec.get("masked") for spec in numbers)
     has_order = bool(numbers) and not has_masks and order is not None and order > MIN_ORDER
+    has_kernels = has_order and median >= MIN_KERNEL_TOKENS
     chosen: dict[str, Any] = {
-        "dilations": choose_dilations(median, DILATIONS) if has_order else [],
+        "dilations": choose_dilations(median, DILATIONS) if has_kernels else [],
         # In one direction, the bundle has a step, which reads token by token.
-        "window": max(1, round(median / WINDOWS)) if has_order and settings["bidirectional"] else 1,
+        "window": max(1, round(median / WINDOWS)) if has_kernels and settings["bidirectional"] else 1,
         "convolution": 0 if numbers else 3,
         **(OF_WORDS if max(vocabularies, default=0) > WORDS else _of_events(dataset["rows"]["train"])),
     }
     found = {name: chosen.get(name, value) if value == AUTO else value for name, value in settings.items()}
     if found["heads"] == AUTO:
         found["heads"] = ["recurrent"]
-        if found["dilations"] and numbers:
-            found["heads"] += ["kernels", *(["statistics"] if static else [])]
-        elif numbers or static or counted_fields(specs):
-            found["heads"] += ["linear", "statistics"]
+        if numbers or static or counted_fields(specs):
+            found["heads"] += ["kernels" if found["dilations"] and numbers else "linear", "statistics"]
         if any(not kind_of(spec).has_several for spec in with_ids):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:

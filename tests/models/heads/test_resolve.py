@@ -9,7 +9,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.sequence_summary import order_strength, summarize_sequences
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.heads.config import resolve_settings
+from seqclf.models.heads.config import MIN_KERNEL_TOKENS, resolve_settings
 from seqclf.training.checks.check_targets import resolve_for_data, resolve_model
 
 AUTO = default_settings("model")
@@ -27,12 +27,20 @@ def resolved(fields, order=0.5, median=96, rows=1000, **settings):
 
 def test_numbers_with_order_get_kernels_and_windows_of_the_median_length():
     settings, text = resolved([NUMBER])
-    assert settings["heads"] == ["recurrent", "kernels"]
+    assert settings["heads"] == ["recurrent", "kernels", "statistics"]
     assert settings["window"] == 3 and settings["dilations"][0] == 1 and settings["dilations"][-1] == 11
     assert text == (
         "numbers with order (autocorrelation 0.50), median 96 tokens: kernel windows of 3 tokens, "
-        "heads recurrent + kernels"
+        "heads recurrent + kernels + statistics"
     )
+
+
+def test_short_sequences_of_numbers_get_no_kernels():
+    for fields in ([NUMBER], [NUMBER, CATEGORY]):
+        settings, text = resolved(fields, median=MIN_KERNEL_TOKENS - 1)
+        assert settings["dilations"] == [] and settings["window"] == 1 and "kernel" not in text
+        assert settings["heads"][:3] == ["recurrent", "linear", "statistics"]
+        assert "kernels" in resolved(fields, median=MIN_KERNEL_TOKENS)[0]["heads"]
 
 
 @pytest.mark.parametrize(("fields", "order"), [([NUMBER, CATEGORY], 0.01), ([MASKED, BAG], 0.9)])
