@@ -15,23 +15,36 @@ from seqclf.models.frozen.kernel_bank import PART_TOKENS, KernelBank
 from seqclf.models.frozen.pooled_numbers import NumberPool, Pooled
 from seqclf.models.frozen.views import VIEWS, make_views, running_states, running_views
 from seqclf.models.pooling import token_mask
-from seqclf.models.streaming import State
+from seqclf.models.streaming import LOWEST, State
 
 MAX_VALUE = 20.0  # values and statistics are clipped to this
 MAX_SCALED_WINDOW, MAX_SCALED_STATISTIC = 8.0, 5.0  # deviations at which scaled outputs are clipped
 MIN_WINDOW_DEVIATION, MIN_STATISTIC_DEVIATION = 0.02, 0.01
 MIN_BLOCK = 16  # tokens that are summed in single precision
 MAX_COUNTED = 64  # largest vocabulary whose ids are counted, with the unknown id
+MAX_CROSSED_CHANNELS, MAX_CROSSED = 8, 256  # channels, and pairs of a channel and an id, that are told by category
 BANK_ROWS, BANK_TOKENS = 64, 20_000  # sample of training rows that sets the biases of the kernels
 SCALE_ROWS, SCALE_TOKENS = 256, 100_000  # sample of training rows that sets the scales of windows
 Linear = Callable[[Tensor, int], Tensor]  # scaled windows (B, N, K') and their first channel → (B, N, P)
+
+
+class Counted(NamedTuple):
+    """Tokens (B, K) of each id, and of the first K' ids sum and highest (B, D' K') of each of D' numbers.
+
+    Where no token has an id, the highest is `LOWEST`.
+    """
+
+    tokens: Tensor
+    sums: Tensor
+    highest: Tensor
 
 
 class Reading(NamedTuple):
     """Outputs of the front end for a batch of B sequences, scaled by the training rows.
 
     `lengths`: (B,) number of windows. `windows`: (B, N, K), or (B, N, P) values of a linear function (`is_projected`).
-    `means`: (B, M) means of the kernels over all tokens. `statistics`: (B, S) statistics and counts.
+    `means`: (B, M) means of the kernels over all tokens. `statistics`: (B, S) statistics and counts, and from column
+    `FrontEnd.plain_size` on the numbers by category.
     """
 
     lengths: Tensor
@@ -51,10 +64,23 @@ def static_statistics(fields: Sequence[FieldSpec]) -> list[TokenSpec]:
     return [spec for spec in static_specs(fields) if kind_of(spec).has_numbers or size_of(spec) <= MAX_COUNTED]
 
 
-def statistic_size(fields: Sequence[FieldSpec]) -> int:
-    """Return the number of statistics of a sequence (see `FrontEnd.statistics`)."""
+def plain_size(fields: Sequence[FieldSpec]) -> int:
+    """Return the number of statistics of a sequence (see `FrontEnd.statistics`), without the numbers by category."""
     counted, of_static = (sum(map(size_of, chosen(fields))) for chosen in (counted_fields, static_statistics))
     return NumberPool(token_specs(fields)).size + 3 * counted + of_static
+
+
+def crossed_sizes(fields: Sequence[FieldSpec]) -> tuple[int, list[int]]:
+    """Return the number of channels that are told by category, and the number of ids of each counted field.
+
+    A vocabulary numbers its ids by frequency, so that these are the most frequent ones.
+
+    >>> crossed_sizes([{"name": "a", "kind": "number", "width": 2}, {"name": "b", "kind": "category", "size": 5}])
+    (2, [5])
+    """
+    counted, channels = counted_fields(fields), NumberPool(token_specs(fields)).channels[:MAX_CROSSED_CHANNELS]
+    most = MAX_CROSSED // max(1, len(channels) * len(counted)) if channels else 0
+    return len(channels), [min(size_of(spec), most) for spec in counted]
 
 
 def _sums(values: Tensor, size: int) -> Tensor:
@@ -102,7 +128,9 @@ class FrontEnd(nn.Module):
         self.bank = KernelBank(width, dilations, biases, seed, causal) if dilations and width else None
         self.window_size = (self.bank.window_size if self.bank else 0) + width  # K, channels of a window
         self.mean_size = self.bank.size if self.bank else 0  # M
-        self.statistic_size = statistic_size(fields)  # S
+        self.crossed_channels, self.crossed_ids = crossed_sizes(fields)
+        self.plain_size = plain_size(fields)
+        self.statistic_size = self.plain_size + 2 * self.crossed_channels * sum(self.crossed_ids)  # S
         self.register_buffer("window_mean", torch.zeros(self.window_size))
         self.register_buffer("window_scale", torch.ones(self.window_size))
         self.register_buffer("statistic_mean", torch.zeros(self.statistic_size))
@@ -198,7 +226,11 @@ class FrontEnd(nn.Module):
         if self.bank is not None:
             states += running_states(self.pool.width)
             states += [State("history", (VIEWS, self.pool.width, self.bank.reach)), State("hits", (self.bank.size,))]
-        return states + [State(f"counts_{index}", (size_of(spec),)) for index, spec in enumerate(self.counted)]
+        for index, (spec, ids) in enumerate(zip(self.counted, self.crossed_ids, strict=True)):
+            pairs = (self.crossed_channels * ids,)
+            states += [State(f"counts_{index}", (size_of(spec),))]
+            states += [State(f"sums_{index}", pairs), State(f"highest_{index}", pairs, LOWEST)] if ids else []
+        return states
 
     def step(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], linear: Linear | None
@@ -235,10 +267,14 @@ class FrontEnd(nn.Module):
                 kept = joined.gather(3, at[:, None, None].expand(-1, *joined.shape[1:3], -1))
                 after += [*of_views, kept, hits + sums]
                 means = (hits + sums) / tokens
-        counts = [before + new for before, new in zip(remaining, self._counts(fields, lengths), strict=True)]
+        counts = []
+        for new, ids in zip(self._counts(fields, lengths), self.crossed_ids, strict=True):
+            total, sums, highest = [*remaining[:3]] if ids else [remaining[0], new.sums, new.highest]
+            counted = new.tokens + total, new.sums + sums, torch.maximum(new.highest, highest)
+            counts.append(Counted(*counted))
+            remaining, after = remaining[3 if ids else 1 :], [*after, *counted[: 3 if ids else 1]]
         statistics = self.scaled_statistics(self._columns(pooled, counts, tokens, fields))
-        reading = Reading(lengths, windows, means, statistics, is_projected=linear is not None)
-        return reading, [*after, *counts]
+        return Reading(lengths, windows, means, statistics, is_projected=linear is not None), after
 
     def scaled_windows(self, windows: Tensor, first: int) -> Tensor:
         """Return scaled windows (B, N, K') of the channels from `first` on."""
@@ -250,26 +286,37 @@ class FrontEnd(nn.Module):
         """Return the statistics (B, S), not scaled.
 
         They are mean, log deviation, lowest, highest, first and last present value of each number channel, the log
-        number of tokens, for each id of a small vocabulary its proportion, log count and presence, and the static
-        numbers and ids.
+        number of tokens, for each id of a small vocabulary its proportion, log count and presence, the static numbers
+        and ids, and by category, for each id and each number channel, sum and highest of the values of its tokens. Sums
+        are signed logarithms.
         """
         pooled = self.pool(fields, lengths) if self.names else None
         return self._columns(pooled, self._counts(fields, lengths), lengths[:, None].float(), fields)
 
-    def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Tensor]:
+    def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Counted]:
         counts = []
-        for spec in self.counted:
+        values, present = self.pool.values(fields, lengths) if self.crossed_channels else (None, None)
+        for spec, crossed in zip(self.counted, self.crossed_ids, strict=True):
             ids = fields[spec["name"]]
             numbers = torch.arange(size_of(spec), device=ids.device)
             hot = ids[..., None] == numbers
             # (B, T, K, size); the id 0 stands for no value, and is as often as a batch has padding.
             if kind_of(spec).has_several:
                 hot = (hot & (numbers > 0)).any(dim=2)
-            counts.append((hot & token_mask(lengths, ids.shape[1])[..., None]).sum(dim=1).float())
+            hot = hot & token_mask(lengths, ids.shape[1])[..., None]
+            tokens = hot.sum(dim=1).float()
+            sums, highest = [tokens[:, :0]], [tokens[:, :0]]
+            # One channel at a time, as those of all ids take much memory.
+            for channel in self.pool.channels[: self.crossed_channels]:
+                inside = hot[..., :crossed] & present[..., channel, None]
+                value = values[..., channel, None]
+                sums.append(torch.where(inside, value, 0).sum(dim=1, dtype=torch.float64).float())
+                highest.append(torch.where(inside, value, LOWEST).amax(dim=1))
+            counts.append(Counted(tokens, torch.cat(sums, dim=1), torch.cat(highest, dim=1)))
         return counts
 
     def _columns(
-        self, pooled: Pooled | None, counts: Sequence[Tensor], tokens: Tensor, fields: Mapping[str, Tensor]
+        self, pooled: Pooled | None, counts: Sequence[Counted], tokens: Tensor, fields: Mapping[str, Tensor]
     ) -> Tensor:
         parts = []
         if pooled is not None:
@@ -277,13 +324,20 @@ class FrontEnd(nn.Module):
             deviation = (columns[:, width : 2 * width] + 1e-2).log()
             columns = torch.cat([columns[:, :width], deviation, columns[:, 2 * width :]], dim=1)
             parts.append(columns.clamp(-MAX_VALUE, MAX_VALUE).float())
-        for total in counts:
+        for total, _, _ in counts:
             parts += [total / tokens, total.log1p(), total.clamp(max=1)]
         for spec in self.static:
             values = fields[spec["name"]]
             if not kind_of(spec).has_numbers:
                 values = values[:, None] == torch.arange(size_of(spec), device=values.device)
             parts.append(values.float().clamp(-MAX_VALUE, MAX_VALUE))
+        if pooled is not None and self.crossed_channels:
+            channels = self.pool.channels[: self.crossed_channels]
+            lowest = torch.where(pooled.seen > 0, pooled.lowest, 0).float()[:, channels]
+            for ids, (_, sums, highest) in zip(self.crossed_ids, counts, strict=True):
+                # Without a token of the category, the highest is the lowest of all tokens.
+                known = torch.where(highest > LOWEST, highest, lowest.repeat_interleave(ids, dim=1))
+                parts += [sums.sign() * sums.abs().log1p(), known.clamp(-MAX_VALUE, MAX_VALUE)]
         return torch.cat(parts, dim=1) if parts else tokens[:, :0]
 
     def scaled_statistics(self, statistics: Tensor) -> Tensor:

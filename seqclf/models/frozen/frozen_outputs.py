@@ -17,7 +17,7 @@ from seqclf.models.frozen.front_end import FrontEnd
 from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
 
-VERSION = 1  # part of the name of the files; raise it when the outputs of a front end change
+VERSION = 2  # part of the name of the files; raise it when the outputs of a front end change
 MAX_BYTES = 4 * 2**30  # size of the files; larger outputs are computed anew for each batch
 MAX_MEMORY_BYTES = 2**29  # size of the outputs in memory, for a split that is not in files
 WINDOWS, MEANS, STATISTICS = "frozen/windows", "frozen/means", "frozen/statistics"  # names beside those of fields

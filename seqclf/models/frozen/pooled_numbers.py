@@ -76,15 +76,19 @@ class NumberPool:
         self.names = [field["name"] for field in numbers]
         self.masked = [field.get("masked", 0) for field in numbers]
         self.width = sum(field["width"] for field in numbers)
+        starts = [sum(field["width"] for field in numbers[:index]) for index in range(len(numbers))]
+        # Channels of values, without the masks and times that are beside those with missing values.
+        self.channels = [
+            start + channel
+            for start, field in zip(starts, numbers, strict=True)
+            for channel in range(field.get("masked", 0) or field["width"])
+        ]
         # Statistics of all channels, and the log number of tokens.
         self.size = STATISTICS * self.width + 1 if numbers else 0
 
     def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
         """Return the statistics of tokens. For the arguments, see `SequenceNetwork.forward`."""
-        numbers = [fields[name] for name in self.names]
-        values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)  # (B, T, D)
-        present = torch.cat([_present(part, masked) for part, masked in zip(numbers, self.masked, strict=True)], dim=-1)
-        valid = token_mask(lengths, values.shape[1])[:, :, None] & present
+        values, valid = self.values(fields, lengths)
         exact = torch.where(valid, values, 0).double()
         order = valid.long().cumsum(dim=1)
         seen = order[:, -1:]
@@ -101,6 +105,13 @@ class NumberPool:
             torch.where(order == 1, exact, 0).sum(dim=1),
             torch.where(order == seen, exact, 0).sum(dim=1),
         )
+
+    def values(self, fields: Mapping[str, Tensor], lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values (B, T, D) of tokens, and (B, T, D) True where one is present."""
+        numbers = [fields[name] for name in self.names]
+        values = torch.cat(numbers, dim=-1).clamp(-MAX_VALUE, MAX_VALUE)
+        present = torch.cat([_present(part, masked) for part, masked in zip(numbers, self.masked, strict=True)], dim=-1)
+        return values, token_mask(lengths, values.shape[1])[:, :, None] & present
 
     def states(self) -> list[State]:
         """Return the states that `Pooled.kept` gives, before the first token."""

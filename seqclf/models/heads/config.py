@@ -13,7 +13,7 @@ from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
 from seqclf.data.field_spec import id_specs, kind_of, number_specs, token_specs, tree_spec
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
-from seqclf.models.frozen.front_end import counted_fields, static_statistics, statistic_size
+from seqclf.models.frozen.front_end import counted_fields, crossed_sizes, plain_size, static_statistics
 from seqclf.models.frozen.kernel_bank import OUTPUTS, choose_dilations
 from seqclf.models.options import CellName, DropoutShare
 
@@ -60,10 +60,12 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
         found["heads"] = ["recurrent"]
         if numbers or static or counted_fields(specs):
             found["heads"] += ["kernels" if found["dilations"] and numbers else "linear", "statistics"]
+        if sum(crossed_sizes(dataset["fields"])[1]):
+            found["heads"] += ["categories"]
         if any(not kind_of(spec).has_several for spec in with_ids):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
-        features = len(found["dilations"]) * OUTPUTS * found["biases"] + statistic_size(dataset["fields"])
+        features = len(found["dilations"]) * OUTPUTS * found["biases"] + plain_size(dataset["fields"])
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)

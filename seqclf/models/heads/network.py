@@ -20,7 +20,7 @@ from seqclf.models.heads.head import Head
 from seqclf.models.heads.head_weights import cross_fitted, sample, set_weights
 from seqclf.models.heads.ngrams_head import NgramsHead
 from seqclf.models.heads.recurrent_head import RecurrentHead
-from seqclf.models.heads.statistics_heads import KernelsHead, LinearHead, StatisticsHead
+from seqclf.models.heads.statistics_heads import CategoriesHead, KernelsHead, LinearHead, StatisticsHead
 from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
 from seqclf.models.streaming import HeadsStep
 
@@ -28,6 +28,7 @@ from seqclf.models.streaming import HeadsStep
 HEADS: dict[str, Callable[..., Head]] = {
     "linear": lambda config, *given: LinearHead(*given, closed_form=config.closed_form),
     "statistics": lambda config, *given: StatisticsHead(*given),
+    "categories": lambda config, *given: CategoriesHead(*given),
     "ngrams": lambda config, *given: NgramsHead(*given),
     "kernels": lambda config, *given: KernelsHead(*given, closed_form=config.closed_form),
     "recurrent": lambda config, front, fields, classes: RecurrentHead(front, fields, classes, config.recurrent),

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
+from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
 from seqclf.models.heads.head import Head, require_statistics
 from seqclf.models.heads.ridge import fit_ridge, rows_per_group
@@ -32,7 +33,7 @@ MIN_WIDTH = 0.05  # smallest width of a bin, in deviations of a statistic
 
 
 class KernelsHead(Head):
-    """Linear function of the means of the kernels and of the statistics: (B, M + S) → logits (B, C).
+    """Linear function of the means of the kernels and of the plain statistics: (B, M + S') → logits (B, C).
 
     With `closed_form`, the weights are buffers that `fit` sets by ridge regression. Leave-one-out logits choose the
     penalty and calibrate the logits (see `fit_ridge`), and rows of one group are left out together. Without, an
@@ -48,7 +49,8 @@ class KernelsHead(Head):
         super().__init__(front, fields, num_classes)
         self.closed_form = closed_form
         means = front.mean_size if self.reads_means else 0
-        size = means + front.statistic_size
+        self.plain_size = front.plain_size
+        size = means + front.plain_size
         require_statistics(size)
         self.register_buffer("center", torch.zeros(means))
         self.register_buffer("scale", torch.ones(means))
@@ -60,9 +62,9 @@ class KernelsHead(Head):
             self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
 
     def features(self, means: Tensor, statistics: Tensor) -> Tensor:
-        """Return the inputs (B, M + S) of the linear function."""
+        """Return the inputs (B, M + S') of the linear function."""
         scaled = ((means[:, : len(self.center)] - self.center) * self.scale).clamp(-MAX_SCALED, MAX_SCALED)
-        return torch.cat([scaled, statistics], dim=1)
+        return torch.cat([scaled, statistics[:, : self.plain_size]], dim=1)
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
@@ -95,7 +97,7 @@ class KernelsHead(Head):
 
 
 class LinearHead(KernelsHead):
-    """`KernelsHead` without the kernels: a linear function of the statistics (B, S) → logits (B, C)."""
+    """`KernelsHead` without the kernels: a linear function of the plain statistics (B, S') → logits (B, C)."""
 
     reads_means = False
 
@@ -110,7 +112,7 @@ def _rows_of_groups(groups: np.ndarray, features: int) -> np.ndarray:
 
 
 class StatisticsHead(Head):
-    """Perceptron on statistics, each with its position in quantile bins: (B, S) → logits (B, C).
+    """Perceptron on plain statistics, each with its position in quantile bins: (B, S') → logits (B, C).
 
     The position in a bin rises from -1/2 to 1/2 (piecewise linear encoding, Gorishniy et al. 2022).
     """
@@ -120,22 +122,28 @@ class StatisticsHead(Head):
 
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__(front, fields, num_classes)
-        require_statistics(front.statistic_size)
-        self.register_buffer("edges", torch.zeros(front.statistic_size, BINS + 1))
+        self.size = self.read_size(front)
+        require_statistics(self.size)
+        self.register_buffer("edges", torch.zeros(self.size, BINS + 1))
         self.register_buffer("selection", torch.zeros(()))
-        self.hidden = nn.Linear(front.statistic_size * (BINS + 1), HIDDEN_SIZE)
+        self.hidden = nn.Linear(self.size * (BINS + 1), HIDDEN_SIZE)
         self.dropout = nn.Dropout(BINNED_DROPOUT)
         self.output = nn.Linear(HIDDEN_SIZE, num_classes)
 
+    @staticmethod
+    def read_size(front: FrontEnd) -> int:
+        """Return the number S' of statistics that the head reads."""
+        return front.plain_size
+
     def encoded(self, statistics: Tensor) -> Tensor:
-        """Return the statistics and their positions in the bins (B, S (BINS + 1))."""
+        """Return the statistics and their positions in the bins (B, S' (BINS + 1))."""
         low, high = self.edges[:, :-1], self.edges[:, 1:]
         ramps = ((statistics[..., None] - low) / (high - low).clamp(min=MIN_WIDTH)).clamp(0, 1) - 0.5
         return torch.cat([statistics, ramps.flatten(1)], dim=1)
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
-        statistics = reading.statistics
+        statistics = reading.statistics[:, : self.size]
         if self.training:
             statistics = statistics + NOISE * torch.randn_like(statistics)
         return self.output(self.dropout(self.hidden(self.encoded(statistics)).relu()))
@@ -154,4 +162,18 @@ class StatisticsHead(Head):
         """Set the edges of the bins to quantiles of the training rows, and the selection. See `Head.fit`."""
         self.selection.fill_(SELECTION / len(rows) ** 0.5)
         at = np.linspace(0, 1, BINS + 1)
-        self.edges.copy_(torch.from_numpy(np.quantile(statistics.cpu().numpy(), at, axis=0).T))
+        self.edges.copy_(torch.from_numpy(np.quantile(statistics[:, : self.size].cpu().numpy(), at, axis=0).T))
+
+
+class CategoriesHead(StatisticsHead):
+    """`StatisticsHead` that reads the numbers by category too: (B, S) → logits (B, C).
+
+    It stands beside the other head, because statistics that tell nothing cost the head that reads them a part of its
+    score where rows are few, and the weights of the heads leave out the one that is worse.
+    """
+
+    @staticmethod
+    def read_size(front: FrontEnd) -> int:
+        if front.statistic_size == front.plain_size:
+            raise InputError("model.heads", "has categories, which reads numbers by category", "remove it")
+        return front.statistic_size

@@ -16,9 +16,12 @@ SETS = {
     "windows": ([NUMBER], {"window": 4}),
     "windows_longer_than_the_example": ([NUMBER], {"window": 40}),
     "short_windows_and_ids": ([NUMBER, CATEGORY], {"window": 2, "heads": ["recurrent", "statistics"]}),
-    "kernels_and_ids": ([NUMBER, CATEGORY], {"window": 3, "dilations": [1]}),
-    "tables": ([NUMBER, CATEGORY], {"dilations": [], "heads": ["recurrent", "kernels", "statistics"]}),
-    "masks": ([MASKED, BAG], {"dilations": [], "heads": ["recurrent", "kernels", "statistics"]}),
+    "kernels_and_ids": (
+        [NUMBER, CATEGORY],
+        {"window": 3, "dilations": [1], "heads": ["recurrent", "kernels", "categories"]},
+    ),
+    "tables": ([NUMBER, CATEGORY], {"dilations": [], "heads": ["recurrent", "kernels", "statistics", "categories"]}),
+    "masks": ([MASKED, BAG], {"dilations": [], "heads": ["recurrent", "kernels", "statistics", "categories"]}),
     "letters": (
         [CATEGORY],
         {"dilations": [], "convolution": 3, "heads": ["recurrent", "kernels", "statistics", "ngrams"]},

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from models.heads.conftest import CATEGORY, NUMBER, PLAIN, build, random_split, training_rows
+from models.heads.conftest import CATEGORY, MASKED, NUMBER, PLAIN, build, random_split, training_rows
 from sklearn.linear_model import Ridge
 
 from seqclf.data.storage.store import SplitWriter, open_split
 from seqclf.errors import InputError
+from seqclf.models.frozen.front_end import crossed_sizes
 from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.models.heads.head import Head
 
@@ -150,6 +151,33 @@ def test_the_statistics_head_selects_the_statistics_that_tell_the_class():
     assert norms[:2].min() > 4 * norms[others].max()  # the means of the first two channels
 
 
+def test_numbers_by_category_are_sums_and_highest_values_of_the_tokens_with_an_id():
+    fields = [{**MASKED, "width": 6}, CATEGORY]
+    front = build(fields, dilations=[], heads=["recurrent", "categories"]).front
+    random, lengths = np.random.default_rng(0), np.array([9, 1, 6])
+    values = random.normal(size=(3, 12, 6)).astype(np.float32)
+    values[:, :, 2:4] = random.random((3, 12, 2)) < 0.6
+    ids = random.integers(0, 4, (3, 12))
+    tensors = {"vital": torch.from_numpy(values), "token": torch.from_numpy(ids)}
+    found = front.statistics(tensors, torch.from_numpy(lengths))[:, front.plain_size :].unflatten(1, (2, 2, 12)).numpy()
+    for row, time in enumerate(lengths):
+        for channel in range(2):
+            is_present = values[row, :time, 2 + channel] > 0
+            present = values[row, :time, channel][is_present]
+            for number in range(12):
+                of_id = present[ids[row, :time][is_present] == number]
+                total = of_id.sum()
+                assert found[row, 0, channel, number] == pytest.approx(np.sign(total) * np.log1p(abs(total)), abs=1e-6)
+                highest = of_id.max() if len(of_id) else present.min() if len(present) else 0
+                assert found[row, 1, channel, number] == pytest.approx(highest, abs=1e-6)
+
+
+def test_the_most_frequent_ids_are_told_by_category():
+    wide = [{**NUMBER, "width": 20}, {**CATEGORY, "size": 60}, {**CATEGORY, "name": "other", "size": 3}]
+    assert crossed_sizes(wide) == (8, [16, 3])
+    assert crossed_sizes([NUMBER]) == (3, []) and crossed_sizes([CATEGORY]) == (0, [0])
+
+
 def test_linear_reads_no_kernels(fitted):
     networks = [fitted([NUMBER], heads=["recurrent", name]) for name in ("linear", "kernels")]
     sizes = [network.heads[1].weight.shape[1] for network in networks]
@@ -182,6 +210,7 @@ WORDS = {**CATEGORY, "size": 90}
     ("fields", "heads", "named"),
     [
         ([NUMBER], ["recurrent", "ngrams"], "model.heads: has ngrams"),
+        ([CATEGORY], ["recurrent", "categories"], "model.heads: has categories"),
         ([WORDS], ["recurrent", "linear"], "model.heads: has a head of statistics"),
         ([NUMBER], ["recurrent", {"target": "x.Y"}], "model.heads._target_"),
         ([NUMBER], ["recurrent", {"_target_": f"{Own.__module__}.Own", "foo": 1}], "model.heads.foo: no such argument"),

@@ -46,7 +46,7 @@ def test_short_sequences_of_numbers_get_no_kernels():
 @pytest.mark.parametrize(("fields", "order"), [([NUMBER, CATEGORY], 0.01), ([MASKED, BAG], 0.9)])
 def test_numbers_without_order_or_with_missing_values_get_statistics_and_no_kernels(fields, order):
     settings, _ = resolved(fields, order=order)
-    assert settings["heads"] == ["recurrent", "linear", "statistics", *["ngrams"] * (CATEGORY in fields)]
+    assert settings["heads"] == ["recurrent", "linear", "statistics", "categories", *["ngrams"] * (CATEGORY in fields)]
     assert settings["dilations"] == [] and settings["window"] == 1 and settings["convolution"] == 0
 
 

@@ -15,7 +15,7 @@ from seqclf.models.onnx.export import example_inputs, export_step
 ONE_WAY = {"bidirectional": False, "window": 1}
 SETS = {
     "kernels": ([NUMBER], {"dilations": [2]}),
-    "tables": ([MASKED, BAG], {"dilations": [], "layers": 2, "heads": ["recurrent", "linear", "statistics"]}),
+    "tables": ([MASKED, BAG], {"dilations": [], "layers": 2, "heads": ["recurrent", "linear", "categories"]}),
     "letters": (
         [CATEGORY, {**CATEGORY, "name": "other"}],
         {"dilations": [], "convolution": 3, "heads": ["recurrent", "statistics", "ngrams"]},
