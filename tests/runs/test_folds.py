@@ -17,6 +17,8 @@ from seqclf.evaluation.judge import judge
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.scores import read_contenders
 from seqclf.report.run_files import read_run
+from seqclf.runs import all_rows, training
+from seqclf.runs.processes import process_settings
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
@@ -193,6 +195,23 @@ def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_othe
     assert judge(contenders, facts, options).result.to_dict()["test"] == judged
     recipe = json.loads((tmp_path / "run/bundle/manifest.json").read_text())["recipe"]
     assert recipe["decision"] == {**settings["decision"], "holdout": "auto"}
+
+
+def test_all_folds_and_the_model_of_all_rows_train_on_the_threads_of_the_first(tmp_path, monkeypatch):
+    idle, used = iter([2]), []  # asked for once
+    run_trainer = training.run_trainer
+    for module in (training, all_rows):
+        monkeypatch.setattr(module, "run_trainer", lambda *given: used.append(given[4]) or run_trainer(*given))
+    monkeypatch.setattr(process_settings, "IDLE_WORK_PER_THREAD", 1)
+    monkeypatch.setattr(process_settings, "available_cpus", lambda: 2)
+    monkeypatch.setattr(process_settings, "idle_cpus", lambda: next(idle))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    torch.set_num_threads(2)
+    try:
+        train(tmp_path, "trainer.max_epochs=1", "data.group=g")
+    finally:
+        torch.set_num_threads(1)
+    assert used == [2, 2, 2, 2]
 
 
 def test_the_folds_guess_the_positive_label_once(tmp_path):

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -64,6 +65,43 @@ def test_affinity_limits_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_containers_limit_the_memory(tmp_path: Path, own: str, files: dict[str, str], expected: int) -> None:
     cpus(tmp_path, own, files)
     assert available_memory(tmp_path / "groups", tmp_path / "own") == expected
+
+
+STAT = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu3 50 0 0 {} 0 0 0 0 0 0\ncpu4 0 0 0 {} 0 0 0 0 0 0\ncpu5 9 0 0 0 {} 0 0 0 0 0\n"
+
+
+@pytest.mark.parametrize(
+    ("stat", "own", "started", "expected"),
+    [
+        ((25, 0, 25), 0.0, (0.0, 0.0), 2),
+        ((25, 0, 16), 0.0, (0.0, 0.0), 2),  # a small program
+        ((25, 0, 14), 0.0, (0.0, 0.0), 1),
+        ((0, 25, 0), 0.0, (0.0, 0.0), 1),  # the idle CPU is not of the affinity
+        ((5, 0, 20), 0.25, (0.0, 0.0), 2),  # this process works
+        ((25, 0, 25), 0.0, (999.0, 999.5), 1),  # busy at the start
+        ((25, 0, 25), 0.0, (0.0, 999.5), 2),  # busy long ago
+        (None, 0.25, (0.0, 0.0), 1),
+    ],
+)
+def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, stat, own, started, expected) -> None:
+    file, clock = tmp_path / "stat", [1000.0, 1000.0]
+
+    def sleep(seconds: float) -> None:
+        clock[:] = [clock[0] + seconds, clock[1] + own]
+        write(stat)
+
+    def write(ticks: tuple[int, ...] | None) -> None:
+        if ticks is not None:
+            file.write_text(STAT.format(*(each * os.sysconf("SC_CLK_TCK") // 100 for each in ticks)))
+
+    write((0, 0, 0) if stat else None)
+    read = threads.free_time
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    fakes = SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[1], sleep=sleep)
+    monkeypatch.setattr(threads, "time", fakes)
+    monkeypatch.setattr(threads, "free_time", lambda: read(file))
+    monkeypatch.setattr(threads, "STARTED", started)
+    assert threads.idle_cpus() == expected
 
 
 COMMAND = """
