@@ -10,17 +10,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 import seqclf
 from seqclf import InputError
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
+from seqclf.runs import prepare
 from seqclf.runs import steps as steps_module
 from seqclf.runs.hashes import code_hashes, rows_hash
 from seqclf.runs.pipeline import TABLE, run_steps
 from seqclf.runs.prepare import read_config
-from seqclf.runs.processes import process_settings
 from seqclf.runs.steps import export, judge, score
 from seqclf.runs.threshold_rows import asked_recipe
 from seqclf.runs.training import Training
@@ -121,24 +120,17 @@ def test_a_run_keeps_the_threads_that_idle_cores_gave_it(tmp_path, monkeypatch, 
         train(folder, *UNSHOWN, *overrides, cache=unbroken.cache)
         return read_config(folder).runtime.threads
 
-    before, first, other = torch.get_num_threads(), tmp_path / "first", tmp_path / "other"
-    torch.set_num_threads(2)
-    monkeypatch.setattr(process_settings, "available_cpus", lambda: 2)
-    monkeypatch.setattr(process_settings, "IDLE_WORK_PER_THREAD", 1)
-    idle = iter([2, 1])  # asked for twice
-    monkeypatch.setattr(process_settings, "idle_cpus", lambda: next(idle))
+    first, other, idle = tmp_path / "first", tmp_path / "other", iter([2, 1])  # idle cores are counted twice
+    monkeypatch.setattr(prepare, "idle_threads", lambda *_: next(idle))
     assert threads(tmp_path / "own") is None  # OMP_NUM_THREADS=1
     monkeypatch.delenv("OMP_NUM_THREADS")
-    try:
-        assert threads(first) == 2 and "threads: 2\n" in capsys.readouterr().err
-        assert threads(first) == 2 and "fit: finished before" in capsys.readouterr().err
-        resumed = ("trainer.max_epochs=3", f"checkpoint={first / 'checkpoints/last.ckpt'}")
-        assert threads(other, *resumed) == 2 and "threads: 2\n" in capsys.readouterr().err
-        assert threads(other, "checkpoint=null", "overwrite=true", "model.hidden_size=4") == 1
-        assert threads(other, "checkpoint=null", "overwrite=true", "runtime.threads=2") == 2
-        assert asked_recipe(read_config(first))["runtime"]["threads"] is None
-    finally:
-        torch.set_num_threads(before)
+    assert threads(first) == 2 and "threads: 2\n" in capsys.readouterr().err
+    assert threads(first) == 2 and "fit: finished before" in capsys.readouterr().err
+    resumed = ("trainer.max_epochs=3", f"checkpoint={first / 'checkpoints/last.ckpt'}")
+    assert threads(other, *resumed) == 2 and "threads: 2\n" in capsys.readouterr().err
+    assert threads(other, "checkpoint=null", "overwrite=true", "model.hidden_size=4") == 1
+    assert threads(other, "checkpoint=null", "overwrite=true", "runtime.threads=2") == 2
+    assert asked_recipe(read_config(first))["runtime"]["threads"] is None
 
 
 def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):

@@ -67,11 +67,8 @@ def test_containers_limit_the_memory(tmp_path: Path, own: str, files: dict[str, 
     assert available_memory(tmp_path / "groups", tmp_path / "own") == expected
 
 
-STAT = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu3 50 0 0 {} 0 0 0 0 0 0\ncpu4 0 0 0 {} 0 0 0 0 0 0\ncpu5 9 0 0 0 {} 0 0 0 0 0\n"
-
-
 @pytest.mark.parametrize(
-    ("stat", "own", "started", "expected"),
+    ("ticks", "own", "started", "expected"),
     [
         ((25, 0, 25), 0.0, (0.0, 0.0), 2),
         ((25, 0, 16), 0.0, (0.0, 0.0), 2),  # a small program
@@ -80,26 +77,22 @@ STAT = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu3 50 0 0 {} 0 0 0 0 0 0\ncpu4 0 0 0 {} 0 0 
         ((5, 0, 20), 0.25, (0.0, 0.0), 2),  # this process works
         ((25, 0, 25), 0.0, (999.0, 999.5), 1),  # busy at the start
         ((25, 0, 25), 0.0, (0.0, 999.5), 2),  # busy long ago
-        (None, 0.25, (0.0, 0.0), 1),
+        ((), 0.25, (0.0, 0.0), 1),  # not counted
     ],
 )
-def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, stat, own, started, expected) -> None:
-    file, clock = tmp_path / "stat", [1000.0, 1000.0]
+def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, ticks, own, started, expected) -> None:
+    clock, read = [1000.0, 1000.0], threads.free_time
 
     def sleep(seconds: float) -> None:
         clock[:] = [clock[0] + seconds, clock[1] + own]
-        write(stat)
+        lines = [f"cpu{cpu} 9 9 9 {idle} 0 9 9 9 0 0\n" for cpu, idle in zip((3, 4, 5), ticks, strict=False)]
+        (tmp_path / "stat").write_text("".join(lines))
 
-    def write(ticks: tuple[int, ...] | None) -> None:
-        if ticks is not None:
-            file.write_text(STAT.format(*(each * os.sysconf("SC_CLK_TCK") // 100 for each in ticks)))
-
-    write((0, 0, 0) if stat else None)
-    read = threads.free_time
+    fakes = {"monotonic": lambda: clock[0], "process_time": lambda: clock[1], "sleep": sleep}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
-    fakes = SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[1], sleep=sleep)
-    monkeypatch.setattr(threads, "time", fakes)
-    monkeypatch.setattr(threads, "free_time", lambda: read(file))
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    monkeypatch.setattr(threads, "time", SimpleNamespace(**fakes))
+    monkeypatch.setattr(threads, "free_time", lambda: read(tmp_path / "stat"))
     monkeypatch.setattr(threads, "STARTED", started)
     assert threads.idle_cpus() == expected
 

@@ -36,10 +36,9 @@ OWN_THREADS = "OMP_NUM_THREADS"  # users and launchers of ranks set it
 BLAS_THREADS = (OWN_THREADS, "OPENBLAS_NUM_THREADS")
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT", "WANDB_ERROR_REPORTING")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
-# Multiplications of an operation that are worth a thread; on one core, 2**23 take 0.4 ms. Where other programs use the
-# cores, an operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads take 0.82 to 0.97 of
-# the time of one for a step with 2**20 in an operation, and 0.81 to 0.86 with 2**21, such as an LSTM of hidden size 128
-# and 32 rows, where the mean batch has a little less (docs/log.md).
+# Multiplications of an operation that are worth a thread; on one core, 2**23 take 0.4 ms. Beside other programs, an
+# operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads take 0.82 to 0.97 of the time
+# with 2**20, and 0.81 to 0.86 with 2**21: hidden size 128 and 32 rows, of which a mean batch has fewer (docs/log.md).
 WORK_PER_THREAD, IDLE_WORK_PER_THREAD = 2**23, 900_000
 ONE_TOKEN_AT_A_TIME = (nn.RNNBase, nn.RNNCellBase, RecurrentCell, TreeLSTM)
 
