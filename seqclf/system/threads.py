@@ -92,9 +92,8 @@ STARTED = free_time()
 
 def idle_cpus() -> int:
     """Return the number of CPUs, at least 1, that others leave idle: in a quarter of a second, and since the start."""
-    looks = [free_time()]
+    looks = [STARTED, free_time()]
     time.sleep(LOOK_S)
     now, free = free_time()
-    looks += [STARTED] if now - STARTED[0] < START_S else []
-    idle = min((free - before) / (now - then) for then, before in looks)
+    idle = min((free - before) / (now - then) for then, before in looks if now - then < START_S)
     return max(1, min(available_cpus(), int(idle + 0.4)))  # small programs may take 0.4 of a CPU

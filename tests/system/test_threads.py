@@ -85,13 +85,13 @@ def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, ticks, own
 
     def sleep(seconds: float) -> None:
         clock[:] = [clock[0] + seconds, clock[1] + own]
-        lines = [f"cpu{cpu} 9 9 9 {idle} 0 9 9 9 0 0\n" for cpu, idle in zip((3, 4, 5), ticks, strict=False)]
-        (tmp_path / "stat").write_text("".join(lines))
+        lines = [f"cpu{number} 9 9 9 {idle} 0 9 9 9" for number, idle in enumerate(ticks, start=3)]
+        (tmp_path / "stat").write_text("\n".join(lines))
 
-    fakes = {"monotonic": lambda: clock[0], "process_time": lambda: clock[1], "sleep": sleep}
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     monkeypatch.setattr(os, "sysconf", lambda _: 100)
-    monkeypatch.setattr(threads, "time", SimpleNamespace(**fakes))
+    fakes = SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[1], sleep=sleep)
+    monkeypatch.setattr(threads, "time", fakes)
     monkeypatch.setattr(threads, "free_time", lambda: read(tmp_path / "stat"))
     monkeypatch.setattr(threads, "STARTED", started)
     assert threads.idle_cpus() == expected
