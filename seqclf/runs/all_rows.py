@@ -21,7 +21,6 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.runs.processes.process_settings import training_threads
 from seqclf.runs.threshold_rows import all_cross_fit
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.runs.training import Training, run_trainer, take_weights
@@ -30,7 +29,6 @@ from seqclf.system.run_folder import MODEL
 from seqclf.training.callbacks import StopOnSignal, TrainingProgress
 from seqclf.training.load_task import save_model, set_by_validation
 from seqclf.training.not_finite import NotFiniteSteps
-from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
 FOLDER = "all-rows"  # folder inside the run folder, removed at the end
@@ -75,7 +73,7 @@ def train_on_all_rows(training: Training, run: Path) -> SequenceTask:
             rows = join_splits([*splits.values()], folder / "data")
         task = _new_task(training, rows)
         plan = _plan(training, rows, first.trained_steps)
-        _train(task, training.config, plan, folder)
+        _train(task, training, plan, folder)
         before = {name: task.model.get_buffer(name).clone() for name in set_by_validation(chosen)}
         for name in before:
             task.model.get_buffer(name).copy_(first.model.get_buffer(name))
@@ -129,7 +127,8 @@ def _new_task(training: Training, rows: Split) -> SequenceTask:
     return task
 
 
-def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -> None:
+def _train(task: SequenceTask, training: Training, plan: _Plan, folder: Path) -> None:
+    config = training.config
     settings = {
         **config.model_dump()["trainer"],
         **dict.fromkeys(("callbacks", "profiler", "min_epochs", "min_steps", "enable_checkpointing")),
@@ -141,5 +140,5 @@ def _train(task: SequenceTask, config: TrainConfig, plan: _Plan, folder: Path) -
     watching = NotFiniteSteps(plan.batches.splits, skip=config.runtime.on_nan == "skip")
     timeout_s = config.runtime.rank_timeout
     trainer = make_trainer(settings, [watching, bar, StopOnSignal(folder / "last.ckpt", timeout_s)], folder, timeout_s)
-    threads = training_threads(config.runtime, task.model, plan.batches)
-    run_trainer(trainer, task, plan.batches, bar if config.trainer["enable_progress_bar"] else None, threads)
+    shown = bar if config.trainer["enable_progress_bar"] else None
+    run_trainer(trainer, task, plan.batches, shown, training.threads)

@@ -26,7 +26,7 @@ from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.overview import show_guess
 from seqclf.runs.pipeline import run_steps
-from seqclf.runs.prepare import write_config, write_json
+from seqclf.runs.prepare import read_config, write_config, write_json
 from seqclf.runs.processes.process_settings import process_settings
 from seqclf.runs.steps import export, judge, report
 from seqclf.runs.threshold_rows import with_holdout
@@ -92,15 +92,17 @@ def _run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig
     goes_on = config.checkpoint == AUTO
     remove_outputs(run, [name for name in run_outputs(run) if not (goes_on and name.startswith(FOLD))])
     write_config(run, config)
+    threads: dict[str, Any] = {}  # the first fold decides for all how many they are
     for fold, (of_fold, folder) in enumerate(zip(configs, folders, strict=True)):
         console.rule(f"fold {fold + 1} of {len(configs)}")
-        train_fold(of_fold, folder)
+        train_fold(of_fold.model_copy(update=threads), folder)
+        threads = {"runtime": read_config(folders[0]).runtime}
     console.rule(f"{len(configs)} folds together")
     _join(config, run, folders, prepared)
     run_steps(run, config, [judge])
     show_verdict(read_result(run))
     if config.export:
-        train_on_all_rows(_first_training(configs[0], first, folders[0]), run)
+        train_on_all_rows(_first_training(configs[0].model_copy(update=threads), first, folders[0]), run)
     remove_outputs(run, () if config.export else ("bundle",))
     run_steps(run, config, [*([export] if config.export else []), report])
 

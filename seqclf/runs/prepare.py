@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +19,14 @@ from seqclf.data import prepare as data
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.storage.store import DamagedError
+from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.models.encoder import reads_trees
 from seqclf.runs.hashes import rows_hash
 from seqclf.runs.overview import show_dataset
+from seqclf.runs.processes.process_settings import OWN_THREADS, idle_threads
 from seqclf.runs.threshold_rows import with_holdout
 from seqclf.runs.training import Training
 from seqclf.survey.survey import survey_dataset
@@ -62,7 +67,32 @@ def set_up(run: Path, config: TrainConfig) -> tuple[Training, Dataset]:
     """Return the training of a config with what follows from the data, and all its data. Writes nothing."""
     config = with_holdout(resolve_targets(config))
     whole = data.prepare(config.data, partial(check_tree_fields, config.model))
-    return Training.build(config, hold_out(whole, config.decision), run), whole
+    return _with_threads(Training.build(config, hold_out(whole, config.decision), run)), whole
+
+
+def _with_threads(training: Training) -> Training:
+    """Return a training with the threads of the run before, on which bits depend, or those that idle cores allow."""
+    config, has_ranks = training.config, training.trainer.world_size > 1  # ranks divide the cores
+    if config.runtime.threads or OWN_THREADS in os.environ or has_ranks or training.device.type != "cpu":
+        return training
+    before = Path(config.checkpoint).parent.parent if config.checkpoint else training.folder
+    chosen, reason = _threads_of(before, config), f"as in {shown_path(before / 'config.yaml')}"
+    if chosen is None:
+        chosen = idle_threads(training.task.model, training.batches)
+        reason = "the network gains from them, and as many cores are idle"
+    threads = chosen or training.threads
+    if threads > training.threads:
+        console.print(f"runtime.threads={threads}: {reason}", soft_wrap=True)
+    runtime = config.runtime.model_copy(update={"threads": chosen})
+    return replace(training, config=config.model_copy(update={"runtime": runtime}), threads=threads)
+
+
+def _threads_of(run: Path, config: TrainConfig) -> int | None:
+    """The number of threads of the run in a folder, if it has the network and batches of a config."""
+    with suppress(InputError, OSError, ValueError, TypeError):  # no file, or one of another version
+        before = read_config(run)
+        return before.runtime.threads if (before.model, before.batching) == (config.model, config.batching) else None
+    return None
 
 
 def data_facts(dataset: Dataset, warnings: Sequence[str]) -> JsonObject:

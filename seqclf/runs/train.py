@@ -39,7 +39,7 @@ from seqclf.system.run_folder import (
 from seqclf.system.signals import Terminated
 from seqclf.system.state_validation import read_json
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, open_logger
-from seqclf.training.options import AUTO, TrainConfig
+from seqclf.training.options import AUTO, RuntimeOptions, TrainConfig
 from seqclf.training.resume import newest_checkpoint
 
 
@@ -108,19 +108,19 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
     config, run = join_ranks(config), shared_run_folder(run)
     with ending_with_parent(), only_rank_zero_prints():
         if config.data.split.fold != ALL_FOLDS:
-            return train_claimed(config, run, prints_verdict)
+            return train_claimed(config, run, prints_verdict, config.runtime)
         started = time.perf_counter()
-        run_folds(config, run, lambda one, folder: train_claimed(one, folder, False))
+        run_folds(config, run, lambda one, folder: train_claimed(one, folder, False, config.runtime))
         return TrainResult.read(run, read_config(run), started)
 
 
-def train_claimed(config: TrainConfig, run: Path, prints_verdict: bool) -> TrainingResult:
-    """Run the steps in a folder that no other run may use meanwhile."""
+def train_claimed(config: TrainConfig, run: Path, prints_verdict: bool, asked: RuntimeOptions) -> TrainingResult:
+    """Run the steps in a folder that no other run may use meanwhile. `asked`: the settings of the user."""
     if config.trainer["fast_dev_run"] and run_outputs(run):
         problem = "trains nothing to keep, and the folder holds a run"
         raise InputError("trainer.fast_dev_run", problem, "name another by hydra.run.dir")
     found, replaces = _find_checkpoint(config, run)
-    with claim_run_folder(run, found.checkpoint, replaces), process_settings(config.runtime, config.seed):
+    with claim_run_folder(run, found.checkpoint, replaces), process_settings(asked, config.seed):
         if not is_first_rank():
             training, _ = set_up(run, found)
             training.check()

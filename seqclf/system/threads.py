@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ CGROUPS, OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # than with the default (docs/log.md).
 SPIN_COUNT = "2000"
 OWN_SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+LOOK_S, START_S = 0.25, 600.0  # seconds of a look at other programs, and of a process whose start is looked at too
 
 
 def yield_cores() -> None:
@@ -72,3 +74,26 @@ def _groups(cgroups: Path, own: Path, controller: str) -> Iterator[Path]:
         for mount in [cgroups / controllers, cgroups / controller] if controllers else [cgroups]:
             group = mount / path.lstrip("/")
             yield from (level for level in (group, *group.parents) if level.is_relative_to(mount))
+
+
+def free_time(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
+    """Return the time, and the CPU seconds until then that were idle (0 if it is unknown) or of this process."""
+    idle = 0.0
+    with suppress(OSError, ValueError, IndexError):
+        lines = [line.split() for line in stat.read_text().splitlines()]
+        cpus = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+        idle = sum(int(line[4]) + int(line[5]) for line in lines if line[0] in cpus) / os.sysconf("SC_CLK_TCK")
+    return time.monotonic(), time.process_time() + idle
+
+
+# Commands import this module first. Two that are started together see each other's start, even if both sleep after it.
+STARTED = free_time()
+
+
+def idle_cpus() -> int:
+    """Return the number of CPUs, at least 1, that others leave idle: in a quarter of a second, and since the start."""
+    looks = [STARTED, free_time()]
+    time.sleep(LOOK_S)
+    now, free = free_time()
+    idle = min((free - before) / (now - then) for then, before in looks if now - then < START_S)
+    return max(1, min(available_cpus(), int(idle + 0.4)))  # small programs may take 0.4 of a CPU

@@ -307,7 +307,7 @@ class TrainConfig(CommandOptions):
 
     def recipe(self) -> dict[str, Any]:
         """Return the settings that train such a model on other data: no paths, no callbacks, nothing of the machine."""
-        return recipe_of(self.model_dump())
+        return recipe_of({**self.model_dump(), "runtime": {**self.runtime.model_dump(), "threads": None}})
 
     def check_changes(self) -> None:
         """Raise InputError for a structure change after the last epoch, if the number of epochs is known."""

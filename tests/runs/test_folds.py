@@ -17,6 +17,7 @@ from seqclf.evaluation.judge import judge
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.scores import read_contenders
 from seqclf.report.run_files import read_run
+from seqclf.runs import all_rows, prepare, training
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
@@ -193,6 +194,16 @@ def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_othe
     assert judge(contenders, facts, options).result.to_dict()["test"] == judged
     recipe = json.loads((tmp_path / "run/bundle/manifest.json").read_text())["recipe"]
     assert recipe["decision"] == {**settings["decision"], "holdout": "auto"}
+
+
+def test_the_first_fold_and_the_cores_that_are_idle_for_it_decide_on_the_threads_of_all(tmp_path, monkeypatch):
+    idle, used, run_trainer = iter([2]), [], training.run_trainer  # idle cores are counted once
+    for module in (training, all_rows):
+        monkeypatch.setattr(module, "run_trainer", lambda *given: used.append(given[4]) or run_trainer(*given))
+    monkeypatch.setattr(prepare, "idle_threads", lambda *_: next(idle))
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    train(tmp_path, "trainer.max_epochs=1", "data.group=g")
+    assert used == [2, 2, 2, 2]
 
 
 def test_the_folds_guess_the_positive_label_once(tmp_path):

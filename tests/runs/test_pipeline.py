@@ -15,11 +15,13 @@ import seqclf
 from seqclf import InputError
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
+from seqclf.runs import prepare
 from seqclf.runs import steps as steps_module
 from seqclf.runs.hashes import code_hashes, rows_hash
 from seqclf.runs.pipeline import TABLE, run_steps
 from seqclf.runs.prepare import read_config
 from seqclf.runs.steps import export, judge, score
+from seqclf.runs.threshold_rows import asked_recipe
 from seqclf.runs.training import Training
 from seqclf.system import atomic_files
 from seqclf.training.options import TrainConfig
@@ -111,6 +113,23 @@ def test_other_settings_and_damaged_files_are_not_taken_for_finished_steps(tmp_p
     (run / "steps.json").write_text("[")
     train(run, *UNSHOWN, cache=unbroken.cache)
     assert asked == ["score", "score", "score"]
+
+
+def test_a_run_keeps_the_threads_that_idle_cores_gave_it(tmp_path, monkeypatch, capsys, unbroken):
+    def threads(folder, *overrides):
+        train(folder, *UNSHOWN, *overrides, cache=unbroken.cache)
+        return read_config(folder).runtime.threads
+
+    first, other, idle = tmp_path / "first", tmp_path / "other", iter([2, 1])  # idle cores are counted twice
+    monkeypatch.setattr(prepare, "idle_threads", lambda *_: next(idle))
+    assert threads(tmp_path / "own") is None  # OMP_NUM_THREADS=1
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert threads(first) == 2 and "threads: 2\n" in capsys.readouterr().err
+    assert threads(first) == 2 and "fit: finished before" in capsys.readouterr().err
+    assert threads(other, "trainer.max_epochs=3", f"checkpoint={first / 'checkpoints/last.ckpt'}") == 2
+    assert threads(other, "checkpoint=null", "overwrite=true", "model.hidden_size=4") == 1
+    assert threads(other, "checkpoint=null", "overwrite=true", "runtime.threads=2") == 2
+    assert asked_recipe(read_config(first))["runtime"]["threads"] is None
 
 
 def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):

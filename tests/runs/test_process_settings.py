@@ -12,6 +12,7 @@ from torch import nn
 from seqclf.runs.processes import process_settings
 from seqclf.runs.processes.process_settings import (
     blas_threads,
+    idle_threads,
     set_threads,
     training_threads,
 )
@@ -38,6 +39,12 @@ def _four_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_small_network_gets_one_thread_and_a_large_one_several() -> None:
     assert training_threads(UNSET, nn.LSTM(64, 96), BATCHES) == 1
     assert training_threads(UNSET, nn.LSTM(512, 512), BATCHES) == 4
+
+
+def test_idle_cores_add_threads_that_a_network_gains_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    for size, idle, expected in [(96, 4, None), (128, 4, 2), (128, 1, 1), (512, 1, None)]:
+        monkeypatch.setattr(process_settings, "idle_cpus", lambda idle=idle: idle)
+        assert idle_threads(nn.LSTM(64, size), BATCHES) == expected
 
 
 def test_numpy_multiplies_on_one_thread_during_a_training(monkeypatch: pytest.MonkeyPatch) -> None:

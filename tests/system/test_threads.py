@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -64,6 +65,36 @@ def test_affinity_limits_the_cpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_containers_limit_the_memory(tmp_path: Path, own: str, files: dict[str, str], expected: int) -> None:
     cpus(tmp_path, own, files)
     assert available_memory(tmp_path / "groups", tmp_path / "own") == expected
+
+
+@pytest.mark.parametrize(
+    ("ticks", "own", "started", "expected"),
+    [
+        ((25, 0, 25), 0.0, (0.0, 0.0), 2),
+        ((25, 0, 16), 0.0, (0.0, 0.0), 2),  # a small program
+        ((25, 0, 14), 0.0, (0.0, 0.0), 1),
+        ((0, 25, 0), 0.0, (0.0, 0.0), 1),  # the idle CPU is not of the affinity
+        ((5, 0, 20), 0.25, (0.0, 0.0), 2),  # this process works
+        ((25, 0, 25), 0.0, (999.0, 999.5), 1),  # busy at the start
+        ((25, 0, 25), 0.0, (0.0, 999.5), 2),  # busy long ago
+        ((), 0.25, (0.0, 0.0), 1),  # not counted
+    ],
+)
+def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, ticks, own, started, expected) -> None:
+    clock, read = [1000.0, 1000.0], threads.free_time
+
+    def sleep(seconds: float) -> None:
+        clock[:] = [clock[0] + seconds, clock[1] + own]
+        lines = [f"cpu{number} 9 9 9 {idle} 0 9 9 9" for number, idle in enumerate(ticks, start=3)]
+        (tmp_path / "stat").write_text("\n".join(lines))
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+    fakes = SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[1], sleep=sleep)
+    monkeypatch.setattr(threads, "time", fakes)
+    monkeypatch.setattr(threads, "free_time", lambda: read(tmp_path / "stat"))
+    monkeypatch.setattr(threads, "STARTED", started)
+    assert threads.idle_cpus() == expected
 
 
 COMMAND = """

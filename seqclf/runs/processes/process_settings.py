@@ -18,7 +18,7 @@ from torch import nn
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.models.rnn.recurrent_cell import RecurrentCell
 from seqclf.models.trees.tree_lstm import TreeLSTM
-from seqclf.system.threads import available_cpus
+from seqclf.system.threads import available_cpus, idle_cpus
 from seqclf.training.options import RuntimeOptions
 
 # Warnings of Lightning that do not concern the user.
@@ -36,10 +36,10 @@ OWN_THREADS = "OMP_NUM_THREADS"  # users and launchers of ranks set it
 BLAS_THREADS = (OWN_THREADS, "OPENBLAS_NUM_THREADS")
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT", "WANDB_ERROR_REPORTING")
 LOGGERS = ("lightning.pytorch", "lightning.fabric")
-# Multiplications of an operation that are worth a thread; on one core they take 0.4 ms. Where other programs use the
-# cores, an operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads would train smaller
-# networks in four fifths of the time, with a sixth more CPU time (docs/log.md).
-WORK_PER_THREAD = 2**23
+# Multiplications of an operation that are worth a thread; on one core, 2**23 take 0.4 ms. Beside other programs, an
+# operation on two threads takes 2 to 7 ms longer than on one. On idle cores, two threads take 0.82 to 0.97 of the time
+# with 2**20, and 0.81 to 0.86 with 2**21: hidden size 128 and 32 rows, of which a mean batch has fewer (docs/log.md).
+WORK_PER_THREAD, IDLE_WORK_PER_THREAD = 2**23, 900_000
 ONE_TOKEN_AT_A_TIME = (nn.RNNBase, nn.RNNCellBase, RecurrentCell, TreeLSTM)
 
 
@@ -120,37 +120,41 @@ def blas_threads(runtime: RuntimeOptions) -> int | None:
     return runtime.threads or (None if any(name in os.environ for name in BLAS_THREADS) else 1)
 
 
-def useful_threads(work: float, available: int) -> int:
+def useful_threads(work: float, available: int, each: int = WORK_PER_THREAD) -> int:
     """Return the number of threads that an operation of `work` multiplications gains from, at most `available`.
 
     >>> useful_threads(32 * 384 * 96, available=2), useful_threads(32 * 2048 * 1024, available=2)
     (1, 2)
     """
-    return max(1, min(available, int(work / WORK_PER_THREAD)))
+    return max(1, min(available, int(work / each)))
 
 
-def work_of_operation(network: nn.Module, rows: float, tokens: float) -> float:
-    """Return the number of multiplications in the largest operation, for mean `rows` and `tokens` of a batch.
+def work_of_operation(network: nn.Module, batches: SequenceDataModule) -> float:
+    """Return the number of multiplications in the largest operation, for mean rows and tokens of a batch.
 
     A recurrent network multiplies a matrix with the tokens of one position, other networks with all tokens at once.
     """
     tables = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
     matrices = [weight.numel() for weight in network.parameters() if weight.dim() > 1 and id(weight) not in tables]
     recurrent = any(isinstance(module, ONE_TOKEN_AT_A_TIME) for module in network.modules())
-    return max(matrices, default=0) * (rows if recurrent else tokens)
+    lengths = batches.splits["train"].sequences.lengths
+    multiplied = len(lengths) if recurrent else int(lengths.sum())
+    return max(matrices, default=0) * multiplied / max(1, len(batches.train_dataloader()))
 
 
 def training_threads(runtime: RuntimeOptions, network: nn.Module, batches: SequenceDataModule) -> int:
-    """Return the number of threads that train a network on a CPU: the user's, or those that the network gains from.
-
-    It depends on the config and the data, and on the machine only where it has fewer CPUs.
-    """
+    """Return the number of threads: that of the config or user, or what a network gains from beside other programs."""
     available = torch.get_num_threads()
     if runtime.threads or OWN_THREADS in os.environ:
-        return available
-    lengths = batches.splits["train"].sequences.lengths
-    count = max(1, len(batches.train_dataloader()))
-    return useful_threads(work_of_operation(network, len(lengths) / count, int(lengths.sum()) / count), available)
+        return runtime.threads or available
+    return useful_threads(work_of_operation(network, batches), available)
+
+
+def idle_threads(network: nn.Module, batches: SequenceDataModule) -> int | None:
+    """Return the number of threads, with idle cores, of a network that may gain from them, else None."""
+    work, available = work_of_operation(network, batches), torch.get_num_threads()
+    busy, most = useful_threads(work, available), useful_threads(work, available, IDLE_WORK_PER_THREAD)
+    return max(busy, min(most, idle_cpus())) if most > busy else None
 
 
 @contextmanager
