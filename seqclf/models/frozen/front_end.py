@@ -295,7 +295,11 @@ class FrontEnd(nn.Module):
 
     def _counts(self, fields: Mapping[str, Tensor], lengths: Tensor) -> list[Counted]:
         counts = []
-        values, present = self.pool.values(fields, lengths) if self.crossed_channels else (None, None)
+        channels: list[tuple[Tensor, Tensor]] = []
+        if self.crossed_channels:
+            values, present = self.pool.values(fields, lengths)
+            read = self.pool.channels[: self.crossed_channels]
+            channels = [(values[..., channel, None], present[..., channel, None]) for channel in read]
         for spec, crossed in zip(self.counted, self.crossed_ids, strict=True):
             ids = fields[spec["name"]]
             numbers = torch.arange(size_of(spec), device=ids.device)
@@ -307,9 +311,8 @@ class FrontEnd(nn.Module):
             tokens = hot.sum(dim=1).float()
             sums, highest = [tokens[:, :0]], [tokens[:, :0]]
             # One channel at a time, as those of all ids take much memory.
-            for channel in self.pool.channels[: self.crossed_channels]:
-                inside = hot[..., :crossed] & present[..., channel, None]
-                value = values[..., channel, None]
+            for value, is_present in channels:
+                inside = hot[..., :crossed] & is_present
                 sums.append(torch.where(inside, value, 0).sum(dim=1, dtype=torch.float64).float())
                 highest.append(torch.where(inside, value, LOWEST).amax(dim=1))
             counts.append(Counted(tokens, torch.cat(sums, dim=1), torch.cat(highest, dim=1)))
