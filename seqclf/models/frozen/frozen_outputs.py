@@ -112,7 +112,7 @@ def feature_cache(network: nn.Module, rows: SplitRows) -> FrozenOutputs | None:
     """Return the outputs for training rows of the one front end in a network, None to compute them for each batch."""
     modules = list(network.modules())
     fronts = [module for module in modules if isinstance(module, FrontEnd)]
-    if len(fronts) != 1 or not fronts[0].cache or not fronts[0].mean_size:
+    if len(fronts) != 1 or not fronts[0].cache or not fronts[0].statistic_size:
         return None
     reads = {name: any(getattr(part, name, False) for part in modules) for name in ("reads_windows", "reads_means")}
     outputs = FrozenOutputs(fronts[0], rows, **reads)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from models.heads.conftest import CATEGORY, MASKED, NUMBER, PLAIN, build, random_split, training_rows
+from models.heads.conftest import BAG, CATEGORY, MASKED, NUMBER, PLAIN, build, random_split, training_rows
 from sklearn.linear_model import Ridge
 
 from seqclf.data.storage.store import SplitWriter, open_split
@@ -30,14 +30,20 @@ def test_two_fits_to_the_same_rows_are_equal_to_the_bit():
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
-@pytest.mark.parametrize("fields", [[NUMBER], [NUMBER, CATEGORY]])
-def test_training_with_files_equals_training_without_them_to_the_bit(tmp_path, fields):
+TABLE = {"dilations": [], "heads": ["recurrent", "categories"]}
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [([NUMBER], {"window": 2}), ([NUMBER, CATEGORY], {"window": 2}), ([MASKED, BAG], TABLE)],
+)
+def test_training_with_files_equals_training_without_them_to_the_bit(tmp_path, fields, options):
     """A machine with less memory must train the same weights."""
     split = stored(random_split(fields), tmp_path / "train")
     gradients = []
     for cache in (True, False):
         torch.manual_seed(0)
-        network = build(fields, window=2, cache=cache)
+        network = build(fields, **options, cache=cache)
         rows = training_rows(split)
         network.fit_to(rows)
         outputs = feature_cache(network, rows)
