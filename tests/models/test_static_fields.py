@@ -17,6 +17,7 @@ from seqclf.models.structure.options import changed_config
 
 STATIC: list[dict[str, Any]] = [
     {"name": "country", "kind": "category", "size": 5, "static": True},
+    {"name": "shop", "kind": "category", "size": 90, "static": True},
     {"name": "age", "kind": "number", "width": 2, "masked": 1, "scaled": [True, False], "static": True},
 ]
 TOKENS: list[dict[str, Any]] = [
@@ -51,7 +52,7 @@ NETWORKS: dict[str, dict[str, Any]] = {
     | {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}},
     "auto": PLAIN
     | {"_target_": "seqclf.models.heads.network.HeadsClassifier", "members": 1}
-    | {"heads": ["recurrent", "kernels", "statistics", "ngrams"]},
+    | {"heads": ["recurrent", "kernels", "statistics", "categories", "ngrams"]},
 }
 
 
@@ -110,7 +111,7 @@ def test_logits_depend_on_tokens_and_static_fields_of_the_row_alone(name, length
         torch.testing.assert_close(logits(network, alone)[0], together[row], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("field", ["country", "age"])
+@pytest.mark.parametrize("field", ["country", "shop", "age"])
 def test_a_static_value_changes_the_logits_of_its_row_only(name, field):
     network, inputs = build(name), inputs_of(name, LENGTHS, 9)
     before = logits(network, inputs)

@@ -13,8 +13,9 @@ from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
 from seqclf.data.field_spec import id_specs, kind_of, number_specs, token_specs, tree_spec
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
-from seqclf.models.frozen.front_end import counted_fields, crossed_sizes, plain_size, static_statistics
+from seqclf.models.frozen.front_end import crossed_sizes, plain_size
 from seqclf.models.frozen.kernel_bank import OUTPUTS, choose_dilations
+from seqclf.models.heads.statistics_heads import static_ids
 from seqclf.models.options import CellName, DropoutShare
 
 AUTO: Literal["auto"] = "auto"
@@ -41,7 +42,7 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     if tree_spec(dataset["fields"]):
         return _tree_settings(settings), "trees: a Tree-LSTM (model=tree_lstm)"
     specs, sequences = token_specs(dataset["fields"]), dataset["sequences"]
-    static = static_statistics(dataset["fields"])
+    plain, ids = plain_size(dataset["fields"]), sum(static_ids(dataset["fields"]).values())
     numbers, with_ids = number_specs(specs), id_specs(specs)
     vocabularies = [spec["size"] for spec in with_ids]
     order, median = sequences["order"], sequences["median"]
@@ -58,14 +59,16 @@ def resolve_settings(settings: Mapping[str, Any], dataset: Mapping[str, Any]) ->
     found = {name: chosen.get(name, value) if value == AUTO else value for name, value in settings.items()}
     if found["heads"] == AUTO:
         found["heads"] = ["recurrent"]
-        if numbers or static or counted_fields(specs):
-            found["heads"] += ["kernels" if found["dilations"] and numbers else "linear", "statistics"]
+        if plain or ids:
+            found["heads"] += ["kernels" if found["dilations"] and numbers else "linear"]
+        if plain:
+            found["heads"] += ["statistics"]
         if sum(crossed_sizes(dataset["fields"])[1]):
             found["heads"] += ["categories"]
         if any(not kind_of(spec).has_several for spec in with_ids):
             found["heads"] += ["ngrams"]
     if found["closed_form"] == AUTO:
-        features = len(found["dilations"]) * OUTPUTS * found["biases"] + plain_size(dataset["fields"])
+        features = len(found["dilations"]) * OUTPUTS * found["biases"] + plain + ids
         rows = dataset["rows"]["train"]
         found["closed_form"] = min(rows, features) <= MAX_SIDE and rows * features <= MAX_CELLS
     return found, _explanation(found, numbers, vocabularies, order, median, has_masks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec, kind_of, size_of, static_specs
 from seqclf.errors import InputError
-from seqclf.models.frozen.front_end import FrontEnd, Reading
+from seqclf.models.frozen.front_end import MAX_COUNTED, FrontEnd, Reading
 from seqclf.models.heads.head import Head, require_statistics
 from seqclf.models.heads.ridge import fit_ridge, rows_per_group
 from seqclf.models.network import Fields, HostLengths
 from seqclf.models.streaming import HeadStep
 
+MAX_STATIC_IDS = 2000  # ids of a static field that a linear head tells apart, the most frequent ones
 MIN_DEVIATION = 0.01  # added to the deviation of a mean; bounds the factor of a feature that hardly varies
 MAX_SCALED = 5.0  # deviations at which a scaled mean is clipped
 FEATURE_DROPOUT = 0.5  # dropout probability of the features of a head that is trained by gradients
@@ -32,8 +33,14 @@ SELECTION = 0.7
 MIN_WIDTH = 0.05  # smallest width of a bin, in deviations of a statistic
 
 
+def static_ids(fields: Sequence[FieldSpec]) -> dict[str, int]:
+    """Return the number of ids that a linear head tells apart of each static field with a large vocabulary."""
+    large = [spec for spec in static_specs(fields) if not kind_of(spec).has_numbers and size_of(spec) > MAX_COUNTED]
+    return {spec["name"]: min(size_of(spec), MAX_STATIC_IDS) for spec in large}
+
+
 class KernelsHead(Head):
-    """Linear function of the means of the kernels and of the plain statistics: (B, M + S') → logits (B, C).
+    """Linear function of means of kernels, plain statistics and large static ids: (B, M + S' + I) → logits (B, C).
 
     With `closed_form`, the weights are buffers that `fit` sets by ridge regression. Leave-one-out logits choose the
     penalty and calibrate the logits (see `fit_ridge`), and rows of one group are left out together. Without, an
@@ -49,8 +56,8 @@ class KernelsHead(Head):
         super().__init__(front, fields, num_classes)
         self.closed_form = closed_form
         means = front.mean_size if self.reads_means else 0
-        self.plain_size = front.plain_size
-        size = means + front.plain_size
+        self.plain_size, self.ids = front.plain_size, static_ids(fields)
+        size = means + front.plain_size + sum(self.ids.values())
         require_statistics(size)
         self.register_buffer("center", torch.zeros(means))
         self.register_buffer("scale", torch.ones(means))
@@ -61,14 +68,15 @@ class KernelsHead(Head):
         else:
             self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
 
-    def features(self, means: Tensor, statistics: Tensor) -> Tensor:
-        """Return the inputs (B, M + S') of the linear function."""
+    def features(self, means: Tensor, statistics: Tensor, static: Mapping[str, Tensor]) -> Tensor:
+        """Return the inputs (B, M + S' + I) of the linear function. `static`: (B,) ids of each large static field."""
         scaled = ((means[:, : len(self.center)] - self.center) * self.scale).clamp(-MAX_SCALED, MAX_SCALED)
-        return torch.cat([scaled, statistics[:, : self.plain_size]], dim=1)
+        hot = [static[name][:, None] == torch.arange(size, device=means.device) for name, size in self.ids.items()]
+        return torch.cat([scaled, statistics[:, : self.plain_size], *(part.float() for part in hot)], dim=1)
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
-        features = self.features(reading.means, reading.statistics)
+        features = self.features(reading.means, reading.statistics, fields)
         if self.training and not self.closed_form:
             features = functional.dropout(features, FEATURE_DROPOUT)
         return functional.linear(features, self.weight, self.bias)
@@ -85,7 +93,8 @@ class KernelsHead(Head):
             self.scale.copy_(1 / (means.std(0, unbiased=False) + MIN_DEVIATION))
         if not self.closed_form:
             return
-        features, labels, groups = self.features(means, statistics).cpu(), rows.labels, rows.split.groups
+        static = {name: torch.from_numpy(np.array(rows.split.sequences.static[name])) for name in self.ids}
+        features, labels, groups = self.features(means, statistics, static).cpu(), rows.labels, rows.split.groups
         if groups is not None and len(kept := _rows_of_groups(groups, features.shape[1])) < len(labels):
             features, labels, groups = features[kept], labels[kept], groups[kept]
         unit = torch.ones(features.shape[1], dtype=torch.float64)
@@ -97,7 +106,7 @@ class KernelsHead(Head):
 
 
 class LinearHead(KernelsHead):
-    """`KernelsHead` without the kernels: a linear function of the plain statistics (B, S') → logits (B, C)."""
+    """`KernelsHead` without the kernels: plain statistics and large static ids (B, S' + I) → logits (B, C)."""
 
     reads_means = False
 

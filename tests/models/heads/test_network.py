@@ -11,6 +11,7 @@ from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import crossed_sizes
 from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.models.heads.head import Head
+from seqclf.models.heads.statistics_heads import static_ids
 
 
 def stored(split, folder):
@@ -82,7 +83,7 @@ def test_the_kernels_head_is_the_ridge_regression_of_scikit_learn(fitted):
     order = []
     for batch in rows.batches():
         reading = network.front(batch.fields, batch.lengths)
-        features.append(head.features(reading.means.half().float(), reading.statistics))
+        features.append(head.features(reading.means.half().float(), reading.statistics, {}))
         order.append(batch.rows)
     x, labels = torch.cat(features).double().numpy(), rows.labels[np.concatenate(order)]
     found = x @ head.weight.double().numpy().T + head.bias.double().numpy()
@@ -188,6 +189,30 @@ def test_linear_reads_no_kernels(fitted):
     networks = [fitted([NUMBER], heads=["recurrent", name]) for name in ("linear", "kernels")]
     sizes = [network.heads[1].weight.shape[1] for network in networks]
     assert sizes == [networks[0].front.statistic_size, networks[0].front.statistic_size + networks[0].front.mean_size]
+
+
+def test_the_linear_head_learns_an_effect_of_each_id_of_a_large_static_field():
+    shop = {"name": "shop", "kind": "category", "size": 90, "static": True}
+    fields = [NUMBER, shop]
+    split = random_split(fields, rows=400)
+    ids = split.sequences.static["shop"] % 30
+    split.sequences.static["shop"][:] = ids
+    network = build(fields, heads=["recurrent", "linear"], dilations=[])
+    rows = training_rows(split._replace(labels=ids % 3))
+    network.fit_to(rows)
+    (batch,) = rows.batches(np.arange(60))
+    reading = network.front(batch.fields, batch.lengths)
+    logits = network.heads[1](batch.fields, batch.lengths, None, reading)
+    assert (logits.argmax(1).numpy() == ids[batch.rows] % 3).mean() > 0.95
+    others = [
+        network.heads[1]({**batch.fields, "shop": torch.full_like(batch.fields["shop"], value)}, None, None, reading)
+        for value in (60, 5000)  # an id without a row, and one beyond those that are told apart
+    ]
+    torch.testing.assert_close(*others)
+    assert static_ids([shop, {**shop, "size": 50}, {**shop, "name": "user", "size": 10**6}]) == {
+        "shop": 90,
+        "user": 2000,
+    }
 
 
 class Own(Head):

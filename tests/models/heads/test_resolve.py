@@ -58,6 +58,12 @@ def test_tokens_get_ngrams_a_convolution_and_for_small_vocabularies_counts():
     assert words["hidden_size"] > settings["hidden_size"] and words["dropout"] > settings["dropout"]
 
 
+def test_a_large_static_vocabulary_gets_a_linear_head():
+    shop = {"name": "shop", "kind": "category", "size": 5000, "static": True}
+    assert resolved([WORDS, shop], order=None)[0]["heads"] == ["recurrent", "linear", "ngrams"]
+    assert resolved([WORDS, shop], order=None, rows=200_000)[0]["closed_form"] is False
+
+
 def test_many_rows_train_the_kernels_head_by_gradients():
     assert resolved([NUMBER], rows=5000)[0]["closed_form"] is True
     assert resolved([NUMBER], rows=200_000)[0]["closed_form"] is False
