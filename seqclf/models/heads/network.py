@@ -84,6 +84,16 @@ class HeadsClassifier(SequenceNetwork):
         count = len(self.names)
         return [self.heads[first : first + count] for first in range(0, len(self.heads), count)]
 
+    @property
+    def trained_heads(self) -> dict[str, Head]:
+        """Heads that are trained, by name, those of further members with their number."""
+        named = [
+            (f"{name} of member {number}" if number > 1 else name, head)
+            for number, heads in enumerate(self.members, 1)
+            for name, head in zip(self.names, heads, strict=True)
+        ]
+        return {name: head for name, head in named if head.is_trained}  # type: ignore[misc]
+
     def fit_to(self, rows: SplitRows) -> None:
         """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
         self.front.fit(rows, self.config.front.kernel_seed)
@@ -191,13 +201,15 @@ class HeadsClassifier(SequenceNetwork):
     def training_loss(
         self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
-        """Return the mean logits of the heads that are trained, its loss, and the sum of the losses of these heads.
+        """Return the mean logits of the heads in training, its loss, and the sum of the losses of these heads.
 
         A head that was fitted to the training rows before the first step would hide what the others learn of them.
         """
         share, means, total = self.config.label_smoothing, [], torch.zeros((), device=labels.device)
         for heads, reading in zip(self.members, self.read(fields, lengths), strict=True):
-            trained = [head for head in heads if head.is_trained]
+            trained = [head for head in heads if head.is_trained and not head.is_stopped]
+            if not trained:
+                continue
             logits = []
             for head in trained:
                 part = head(fields, lengths, host_lengths, reading).float()
