@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import torch
@@ -23,9 +22,8 @@ START = {"loss": math.inf, "epoch": 0, "waited": 0}  # lowest loss, its epoch, v
 class HeadStopping(Callback):
     """Stops a head of a network of several after `patience` validations in a row without a lower loss of its own.
 
-    The loss of a head is that of its logits times the best of `SCALES`.
-    The head keeps the weights of its best validation, averaged where weights are, and costs no more time. A head that
-    is not stopped keeps its last weights. The training ends once all heads that are trained have stopped.
+    The loss of a head is that of its logits times the best of `SCALES`. The head keeps the weights of its best
+    validation, averaged where weights are. The training ends once all heads that are trained have stopped.
     """
 
     def __init__(self, patience: int):
@@ -38,12 +36,12 @@ class HeadStopping(Callback):
         self.rows = 0
 
     def state_dict(self) -> dict[str, Any]:
-        return {name: dict(found) for name, found in self.found.items()}
+        return self.found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.found = {name: dict(found) for name, found in state_dict.items()}
+        self.found = state_dict
 
-    def on_fit_start(self, trainer: Any, task: Any) -> None:
+    def on_train_start(self, trainer: Any, task: Any) -> None:
         self.heads = getattr(task.model, "trained_heads", {}) if len(getattr(task.model, "names", ())) > 1 else {}
         if self.heads and isinstance(trainer.strategy, ParallelStrategy):
             show_note("head_patience: has no effect with ranks, in which each head trains to the end")
@@ -51,17 +49,15 @@ class HeadStopping(Callback):
         self.found = {name: self.found.get(name, dict(START)) for name in self.heads}
         for name, head in self.heads.items():
             head.is_stopped = self.found[name]["waited"] >= self.patience
-
-    def on_train_start(self, trainer: Any, task: Any) -> None:
         if self.heads and not self._training():
             trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, task: Any) -> None:
         self.rows, self.losses = 0, {name: [0.0] * len(SCALES) for name in self._training()}
-        self.hooks = [self.heads[name].register_forward_hook(partial(self._keep, name)) for name in self.losses]
-
-    def _keep(self, name: str, head: Any, inputs: Any, logits: Tensor) -> None:
-        self.outputs[name] = logits
+        self.hooks = [
+            self.heads[name].register_forward_hook(lambda *call, name=name: self.outputs.update({name: call[-1]}))
+            for name in self.losses
+        ]
 
     def on_validation_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Batch, *_: Any) -> None:
         if batch.weight:
@@ -77,6 +73,7 @@ class HeadStopping(Callback):
             hook.remove()
         if trainer.sanity_checking or not self.rows:
             return
+        missing = (trainer.min_epochs or 0) - trainer.current_epoch - 1, (trainer.min_steps or 0) - trainer.global_step
         for name in self.losses:
             head, found, loss = self.heads[name], self.found[name], min(self.losses[name]) / self.rows
             if loss < found["loss"]:
@@ -84,7 +81,7 @@ class HeadStopping(Callback):
                 found |= {"loss": loss, "epoch": trainer.current_epoch + 1, "waited": 0, "weights": weights}
             elif "weights" in found:  # else, no loss was finite so far
                 found["waited"] += 1
-                if found["waited"] >= self.patience and (len(self._training()) > 1 or _may_end(trainer)):
+                if found["waited"] >= self.patience and (len(self._training()) > 1 or max(missing) <= 0):
                     self._stop(trainer, task, name)
         if self.heads and not self._training():
             trainer.should_stop = True
@@ -104,8 +101,3 @@ class HeadStopping(Callback):
 
     def _training(self) -> list[str]:
         return [name for name, head in self.heads.items() if not head.is_stopped]
-
-
-def _may_end(trainer: Any) -> bool:
-    epochs, steps = trainer.min_epochs or 0, trainer.min_steps or 0
-    return trainer.current_epoch + 1 >= epochs and trainer.global_step >= steps

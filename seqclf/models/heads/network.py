@@ -87,12 +87,9 @@ class HeadsClassifier(SequenceNetwork):
     @property
     def trained_heads(self) -> dict[str, Head]:
         """Heads that are trained, by name, those of further members with their number."""
-        named = [
-            (f"{name} of member {number}" if number > 1 else name, head)
-            for number, heads in enumerate(self.members, 1)
-            for name, head in zip(self.names, heads, strict=True)
-        ]
-        return {name: head for name, head in named if head.is_trained}  # type: ignore[misc]
+        ends = ["", *(f" of member {number}" for number in range(2, len(self.weights) + 1))]
+        names = [f"{name}{end}" for end in ends for name in self.names]
+        return {name: head for name, head in zip(names, self.heads, strict=True) if head.is_trained}  # type: ignore[misc]
 
     def fit_to(self, rows: SplitRows) -> None:
         """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
