@@ -141,7 +141,9 @@ def _of_fold(config: TrainConfig, fold: int, **decided: Any) -> TrainConfig:
     split = config.data.split.model_copy(update={"fold": fold})
     data = config.data.model_copy(update={"split": split, **decided})
     decision = config.decision.model_copy(update={"holdout": 0.0})
-    return config.model_copy(update={"data": data, "decision": decision, "export": False})
+    # No validation would stop the heads of the model of all rows, which has the weights of the heads of a fold.
+    own = {"decision": decision, "export": False, "head_patience": None}
+    return config.model_copy(update={"data": data, **own})
 
 
 def _joined(folds: Sequence[Sequence[Scores]], datasets: Sequence[Dataset]) -> list[Scores]:

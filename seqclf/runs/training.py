@@ -31,6 +31,7 @@ from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.checks.check_targets import build_callbacks
 from seqclf.training.checks.network_checks import check_foreign_network
 from seqclf.training.epoch_record import EpochRecord, show_epoch
+from seqclf.training.head_stopping import HeadStopping
 from seqclf.training.length import epochs_between_checkpoints, resolve_length
 from seqclf.training.load_task import load_task, set_by_validation
 from seqclf.training.not_finite import NotFiniteSteps
@@ -60,7 +61,9 @@ class Hooks(NamedTuple):
         best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed, monitored, between)
         changing = [schedule] if schedule.changes else []
         watching = NotFiniteSteps(splits, skip=config.runtime.on_nan == "skip")
-        stopping = [] if config.patience is None else [early_stopping(config.patience)]
+        stopping: list[Callback] = [] if config.patience is None else [early_stopping(config.patience)]
+        if config.head_patience is not None and not schedule.changes:
+            stopping.append(HeadStopping(config.head_patience))
         stop = StopOnSignal(folder / "last.ckpt", config.runtime.rank_timeout)
         added = build_callbacks(config.trainer.get("callbacks"))
         hooks = [*changing, watching, *stopping, record, best, last, *inside, stop, *added]

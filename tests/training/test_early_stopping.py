@@ -1,11 +1,15 @@
 """Early stopping, in runs that are resumed too."""
 
+import copy
+
 import lightning.pytorch as pl
 import pytest
+import torch
 
 from seqclf.training.callbacks import EarlyStopping, early_stopping
+from seqclf.training.head_stopping import HeadStopping
 
-from .conftest import QUIET
+from .conftest import HEADS, QUIET, SaveAt
 
 pytestmark = QUIET
 
@@ -36,3 +40,30 @@ def test_patience_counts_validations(task, fit, settings):
 
 def test_early_stopping_has_the_state_key_of_lightning():
     assert EarlyStopping("loss").state_key == pl.callbacks.EarlyStopping("loss").state_key
+
+
+def test_a_stopped_head_keeps_its_best_average_and_a_resumed_run_too(task, fit, tmp_path):
+    """Its own validation loss decides, nothing moves it afterwards, and the training ends with the last head."""
+    seen = []
+
+    class Record(SaveAt):
+        def on_validation_epoch_end(self, trainer, task):
+            seen.append({name: copy.deepcopy(head.state_dict()) for name, head in task.model.trained_heads.items()})
+
+    moments = [(epoch, moment) for epoch in (2, 5, 8) for moment in (1, "end")]
+    save, unbroken = Record(tmp_path, moments), task(model=HEADS, optimizer={"lr": 0.1})
+    stopping = HeadStopping(2)
+    settings = {"max_epochs": 12, "enable_checkpointing": True}
+    trainer = fit(unbroken, callbacks=[stopping, save], **settings)
+    found = stopping.found
+    ends = {name: state["epoch"] + 2 for name, state in found.items() if state["waited"] == 2}
+    assert len(ends) == 4 and min(ends.values()) < max(ends.values()) == trainer.current_epoch < 12, ends
+    for name in ends:
+        best = seen[found[name]["epoch"] - 1][name]
+        for key, value in unbroken.model.trained_heads[name].state_dict().items():
+            assert torch.equal(value, best[key]), (name, key)
+    for moment, checkpoint in save.saved.items():
+        resumed = task(model=HEADS, optimizer={"lr": 0.1})
+        fit(resumed, checkpoint, callbacks=[HeadStopping(2)], **settings)
+        for key, value in unbroken.state_dict().items():
+            assert torch.equal(value, resumed.state_dict()[key]), (moment, key)

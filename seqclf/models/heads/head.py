@@ -34,6 +34,7 @@ class Head(nn.Module):
 
     reads_windows: ClassVar[bool] = False  # True if `forward` reads `Reading.windows`
     reads_means: ClassVar[bool] = False  # True if `forward` reads `Reading.means`
+    is_stopped = False  # True if training leaves the head as it is (see `HeadStopping`)
 
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__()

@@ -84,6 +84,13 @@ class HeadsClassifier(SequenceNetwork):
         count = len(self.names)
         return [self.heads[first : first + count] for first in range(0, len(self.heads), count)]
 
+    @property
+    def trained_heads(self) -> dict[str, Head]:
+        """Heads that are trained, by name, those of further members with their number."""
+        ends = ["", *(f" of member {number}" for number in range(2, len(self.weights) + 1))]
+        names = [f"{name}{end}" for end in ends for name in self.names]
+        return {name: head for name, head in zip(names, self.heads, strict=True) if head.is_trained}  # type: ignore[misc]
+
     def fit_to(self, rows: SplitRows) -> None:
         """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
         self.front.fit(rows, self.config.front.kernel_seed)
@@ -191,13 +198,15 @@ class HeadsClassifier(SequenceNetwork):
     def training_loss(
         self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
-        """Return the mean logits of the heads that are trained, its loss, and the sum of the losses of these heads.
+        """Return the mean logits of the heads in training, its loss, and the sum of the losses of these heads.
 
         A head that was fitted to the training rows before the first step would hide what the others learn of them.
         """
         share, means, total = self.config.label_smoothing, [], torch.zeros((), device=labels.device)
         for heads, reading in zip(self.members, self.read(fields, lengths), strict=True):
-            trained = [head for head in heads if head.is_trained]
+            trained = [head for head in heads if head.is_trained and not head.is_stopped]
+            if not trained:
+                continue
             logits = []
             for head in trained:
                 part = head(fields, lengths, host_lengths, reading).float()

@@ -1,0 +1,103 @@
+"""Callback that ends the training of a head whose own validation loss rises, while the other heads go on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import ParallelStrategy
+from torch import Tensor
+
+from seqclf.batching.datamodule import Batch
+from seqclf.documents.terminal import console, show_note
+
+# Factors of the logits of a head. Its loss is that at the best one, as the weights of the heads scale them anyway:
+# growing confidence alone is no harm.
+SCALES = tuple(2 ** (power / 4) for power in range(-8, 9))
+START = {"loss": math.inf, "epoch": 0, "waited": 0}  # lowest loss, its epoch, validations since
+
+
+class HeadStopping(Callback):
+    """Stops a head of a network of several after `patience` validations in a row without a lower loss of its own.
+
+    The loss of a head is that of its logits times the best of `SCALES`. The head keeps the weights of its best
+    validation, averaged where weights are. The training ends once all heads that are trained have stopped.
+    """
+
+    def __init__(self, patience: int):
+        self.patience = patience
+        self.found: dict[str, dict[str, Any]] = {}  # dict name → `START` and `weights` of the best validation
+        self.losses: dict[str, list[float]] = {}  # dict name → sums of losses, by scale
+        self.heads: dict[str, Any] = {}
+        self.outputs: dict[str, Tensor] = {}
+        self.hooks: list[Any] = []
+        self.rows = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.found = state_dict
+
+    def on_train_start(self, trainer: Any, task: Any) -> None:
+        self.heads = getattr(task.model, "trained_heads", {}) if len(getattr(task.model, "names", ())) > 1 else {}
+        if self.heads and isinstance(trainer.strategy, ParallelStrategy):
+            show_note("head_patience: has no effect with ranks, in which each head trains to the end")
+            self.heads = {}
+        self.found = {name: self.found.get(name, dict(START)) for name in self.heads}
+        for name, head in self.heads.items():
+            head.is_stopped = self.found[name]["waited"] >= self.patience
+        if self.heads and not self._training():
+            trainer.should_stop = True
+
+    def on_validation_start(self, trainer: Any, task: Any) -> None:
+        self.rows, self.losses = 0, {name: [0.0] * len(SCALES) for name in self._training()}
+        self.hooks = [
+            self.heads[name].register_forward_hook(lambda *call, name=name: self.outputs.update({name: call[-1]}))
+            for name in self.losses
+        ]
+
+    def on_validation_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Batch, *_: Any) -> None:
+        if batch.weight:
+            self.rows += len(batch.labels)
+            for name, sums in self.losses.items():
+                logits = self.outputs[name].float()
+                added = torch.stack([task.loss(logits * scale, batch.labels) for scale in SCALES]).tolist()
+                self.losses[name] = [total + more * len(batch.labels) for total, more in zip(sums, added, strict=True)]
+
+    def on_validation_epoch_end(self, trainer: Any, task: Any) -> None:
+        # Here the network still has the averaged weights, and callbacks have not written the checkpoint yet.
+        for hook in self.hooks:
+            hook.remove()
+        if trainer.sanity_checking or not self.rows:
+            return
+        missing = (trainer.min_epochs or 0) - trainer.current_epoch - 1, (trainer.min_steps or 0) - trainer.global_step
+        for name in self.losses:
+            head, found, loss = self.heads[name], self.found[name], min(self.losses[name]) / self.rows
+            if loss < found["loss"]:
+                weights = {key: value.detach().clone() for key, value in head.state_dict().items()}
+                found |= {"loss": loss, "epoch": trainer.current_epoch + 1, "waited": 0, "weights": weights}
+            elif "weights" in found:  # else, no loss was finite so far
+                found["waited"] += 1
+                if found["waited"] >= self.patience and (len(self._training()) > 1 or max(missing) <= 0):
+                    self._stop(trainer, task, name)
+        if self.heads and not self._training():
+            trainer.should_stop = True
+
+    def _stop(self, trainer: Any, task: Any, name: str) -> None:
+        head, found = self.heads[name], self.found[name]
+        head.is_stopped = True
+        head.load_state_dict(found["weights"])
+        path = next(path for path, module in task.model.named_modules() if module is head)
+        for key, value in found["weights"].items():
+            if task.average is not None and f"{path}.{key}" in task.average.values:
+                task.average.values[f"{path}.{key}"].copy_(value)
+        for weight in head.parameters():
+            weight.grad = None  # the optimizer passes over it
+        if trainer.is_global_zero:
+            console.print(f"{name}: stopped at epoch {trainer.current_epoch + 1}, best at epoch {found['epoch']}")
+
+    def _training(self) -> list[str]:
+        return [name for name, head in self.heads.items() if not head.is_stopped]
