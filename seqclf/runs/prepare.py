@@ -27,7 +27,7 @@ from seqclf.models.encoder import reads_trees
 from seqclf.runs.hashes import rows_hash
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.process_settings import OWN_THREADS, idle_threads
-from seqclf.runs.threshold_rows import with_holdout
+from seqclf.runs.threshold_rows import with_head_patience, with_holdout
 from seqclf.runs.training import Training
 from seqclf.survey.survey import survey_dataset
 from seqclf.system.atomic_files import write_output
@@ -65,8 +65,9 @@ def prepare(run: Path, config: TrainConfig) -> None:
 
 def set_up(run: Path, config: TrainConfig) -> tuple[Training, Dataset]:
     """Return the training of a config with what follows from the data, and all its data. Writes nothing."""
-    config = with_holdout(resolve_targets(config))
+    config = resolve_targets(config)
     whole = data.prepare(config.data, partial(check_tree_fields, config.model))
+    config = with_holdout(with_head_patience(config, whole.positive))
     return _with_threads(Training.build(config, hold_out(whole, config.decision), run)), whole
 
 

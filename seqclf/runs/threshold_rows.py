@@ -16,7 +16,7 @@ from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
-from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
+from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
 from seqclf.models.ensemble import networks_of
@@ -24,6 +24,8 @@ from seqclf.models.network import SequenceNetwork, cross_fits
 from seqclf.training.exact_resume import rows_of
 from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
+
+HEAD_PATIENCE = 3  # validations, where the config says auto
 
 
 def reason_to_hold_out(config: TrainConfig) -> str | None:
@@ -36,6 +38,18 @@ def with_holdout(config: TrainConfig) -> TrainConfig:
     """Return the config with a number as `decision.holdout`. The trainings of folds hold out no rows."""
     reason = None if config.data.split.fold == ALL_FOLDS else reason_to_hold_out(config)
     return config.model_copy(update={"decision": resolve_holdout(config.decision, reason)})
+
+
+def with_head_patience(config: TrainConfig, positive: str | None) -> TrainConfig:
+    """Return the config with a number or None as `head_patience`: None where validation rows may set a threshold.
+
+    `positive`: the positive class of the data, None if it has none.
+    """
+    has_rule = any(getattr(config.decision, rule) is not None for rule in GUARANTEED_RULES)
+    is_other = config.model["_target_"] != HEADS or bool(config.structure) or config.data.split.fold == ALL_FOLDS
+    is_off = positive is not None or has_rule or is_other
+    chosen = None if is_off else HEAD_PATIENCE
+    return config.model_copy(update={"head_patience": chosen}) if config.head_patience == AUTO else config
 
 
 def asked_recipe(config: TrainConfig) -> dict[str, Any]:

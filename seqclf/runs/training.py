@@ -62,7 +62,7 @@ class Hooks(NamedTuple):
         changing = [schedule] if schedule.changes else []
         watching = NotFiniteSteps(splits, skip=config.runtime.on_nan == "skip")
         stopping: list[Callback] = [] if config.patience is None else [early_stopping(config.patience)]
-        if config.head_patience is not None and not schedule.changes:
+        if isinstance(config.head_patience, int) and not schedule.changes:
             stopping.append(HeadStopping(config.head_patience))
         stop = StopOnSignal(folder / "last.ckpt", config.runtime.rank_timeout)
         added = build_callbacks(config.trainer.get("callbacks"))

@@ -293,7 +293,7 @@ class TrainConfig(CommandOptions):
     checkpoint_every: Count | None
     monitor: Annotated[str, one_of(*EPOCH_METRICS)] | None
     patience: ZeroOrMore | None
-    head_patience: Count | None
+    head_patience: Count | Literal["auto"] | None
     baseline: bool
     baseline_limit: ZeroOrMore
     export: bool

@@ -11,12 +11,12 @@ from support.binary_scores import decision_options
 
 import seqclf
 from seqclf.config.options import parse_options
-from seqclf.evaluation.decisions.holdout import chosen_by_validation, fifths, resolve_holdout
+from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import read_contenders
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.network import cross_fits
-from seqclf.runs.threshold_rows import asked_recipe
+from seqclf.runs.threshold_rows import asked_recipe, with_head_patience
 from seqclf.training.options import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=1"]
@@ -58,6 +58,9 @@ def basis_of(run):
         ({"trainer": {"callbacks": [{"_target_": "EarlyStopping", "monitor": "loss"}]}}, None, "a callback"),
         ({"model": {"_target_": f"{AdaptiveClassifier.__module__}.AdaptiveClassifier"}}, None, "sets more"),
         ({}, AdaptiveClassifier, "sets more"),
+        ({"head_patience": 3, "model": {"_target_": HEADS}}, None, "head_patience"),
+        ({"head_patience": "auto", "model": {"_target_": HEADS}}, None, None),
+        ({"head_patience": 3, "model": {"_target_": "seqclf.models.classifier.SequenceClassifier"}}, None, None),
         ({"model": {"_target_": "own.Opaque"}}, None, None),  # unknown until the class is imported
         ({}, Opaque, "sets more"),
     ],
@@ -67,6 +70,23 @@ def test_rows_are_held_out_for_a_reason(settings, network, reason):
     assert found is None if reason is None else reason in found
     assert resolve_holdout(decision_options({"holdout": "auto"}), found).holdout == (0.5 if reason else 0)
     assert resolve_holdout(decision_options({"holdout": 0.3}), found).holdout == 0.3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "positive", "expected"),
+    [
+        ([], None, 3),
+        ([], "yes", None),
+        (["decision.min_recall={a: 0.8}"], None, None),
+        (["model=lstm"], None, None),
+        (["data.split.by=fold", "data.split.fold=all"], None, None),
+        (["head_patience=5"], "yes", 5),
+        (["head_patience=null"], None, None),
+    ],
+)
+def test_heads_stop_where_validation_sets_no_threshold(overrides, positive, expected):
+    config = parse_options(TrainConfig, dict(seqclf.load_config(["data=toy", *overrides])))
+    assert with_head_patience(config, positive).head_patience == expected
 
 
 def test_fifths_keep_groups_together_and_spread_the_classes():

@@ -20,6 +20,7 @@ HALF = 0.5  # fraction of validation that is held out where validation chooses m
 FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
 UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that sets more
+HEADS = "seqclf.models.heads.network.HeadsClassifier"
 
 
 def chosen_by_validation(settings: Mapping[str, Any], sets_more: bool | None = None) -> str | None:
@@ -31,12 +32,14 @@ def chosen_by_validation(settings: Mapping[str, Any], sets_more: bool | None = N
     >>> chosen_by_validation({"monitor": "loss"}), chosen_by_validation({"monitor": None})
     ('validation chooses the epoch (monitor)', None)
     """
-    is_adaptive = settings.get("model", {}).get("_target_") == ADAPTIVE
+    target = settings.get("model", {}).get("_target_")
     callbacks = settings.get("trainer", {}).get("callbacks") or ()
     reasons = {
         "validation chooses the epoch (monitor)": settings.get("monitor") is not None,
+        "validation ends the training of heads (head_patience)": target == HEADS
+        and settings.get("head_patience") not in (None, AUTO),
         "a callback watches validation (trainer.callbacks)": any("monitor" in callback for callback in callbacks),
-        "validation sets more than weights of heads": is_adaptive if sets_more is None else sets_more,
+        "validation sets more than weights of heads": target == ADAPTIVE if sets_more is None else sets_more,
         "a search chooses the settings (decision.provisional)": settings.get("decision", {}).get("provisional"),
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
