@@ -79,7 +79,6 @@ def test_rows_are_held_out_for_a_reason(settings, network, reason):
         ([], "yes", None),
         (["decision.min_recall={a: 0.8}"], None, None),
         (["model=lstm"], None, None),
-        (["data.split.by=fold", "data.split.fold=all"], None, None),
         (["head_patience=5"], "yes", 5),
         (["head_patience=null"], None, None),
     ],
