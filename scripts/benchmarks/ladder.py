@@ -47,7 +47,7 @@ AEON_WORKER, BOOSTED_WORKER = (
     Path(__file__).parent / "peer_frameworks" / f"{name}.py" for name in ("minirocket", "boosted_aggregates")
 )
 BESIDE = ("rival", "lightgbm", "ceiling")
-RUNGS = ("order-blind", "linear", "statistics", "ngrams", "kernels", "recurrent", "network")
+RUNGS = ("order-blind", "linear", "statistics", "categories", "ngrams", "kernels", "recurrent", "network")
 QUIET = ("logger=none", "export=false", "trainer.enable_progress_bar=false", "trainer.accelerator=cpu")
 LETTERS = 12
 SPLITS = {"train": 600, "validation": 200, "test": 1000}
