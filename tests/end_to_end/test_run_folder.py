@@ -25,7 +25,16 @@ def metrics_of(run):
 def test_run_folder_holds_exactly_the_documented_files(trained):
     names = {path.relative_to(trained.run).as_posix() for path in trained.run.rglob("*") if path.is_file()}
     names = {name for name in names if not name.startswith(("wandb/", "bundle/"))}
-    models = ("logistic_regression", "gradient_boosting", "linear", "statistics", "categories", "ngrams", "recurrent", "network")
+    models = (
+        "logistic_regression",
+        "gradient_boosting",
+        "linear",
+        "statistics",
+        "categories",
+        "ngrams",
+        "recurrent",
+        "network",
+    )
     assert names == {
         *(f"scores/{number}-{model}.parquet" for number, model in enumerate(models)),
         "data.json",
