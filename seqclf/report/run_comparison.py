@@ -196,7 +196,9 @@ def _read_finished(folder: Path, split: str | None) -> FinishedRun:
     if split in ("train", THRESHOLD) or split not in result.splits or split not in scores.splits:
         raise InputError(folder, f"has no rows of {split} that judge its model", "name another split")
     own = {key: part for key, part in settings.items() if key not in (*NOT_OF_FIT, "seed")}
-    return FinishedRun(folder, seed, flat_keys(own), scores, facts, result, split)
+    # The machine chooses a number of threads where the user gives none.
+    keys = {key: value for key, value in flat_keys(own).items() if key != "runtime.threads"}
+    return FinishedRun(folder, seed, keys, scores, facts, result, split)
 
 
 def matched(rows: SplitOutputs, others: SplitOutputs) -> np.ndarray:

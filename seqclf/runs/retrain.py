@@ -130,8 +130,11 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
             OmegaConf.update(merged, path, OmegaConf.select(OmegaConf.create(given), path), force_add=True)
     plain: Any = OmegaConf.to_container(merged)
     seed = recipe["seed"] if config.seed is None else config.seed
-    own = {"logger": config.logger.model_dump(), "seed": seed, **NO_RUNTIME}
-    return parse_options(TrainConfig, {**plain, **own})
+    values = {**plain, "logger": config.logger.model_dump(), "seed": seed, **NO_RUNTIME}
+    if missing := next((name for name in TrainConfig.model_fields if name not in values), None):
+        problem = f"holds the recipe of another version, without {missing}"
+        raise InputError(f"bundle={config.bundle}", problem, "train and export it anew")
+    return parse_options(TrainConfig, values)
 
 
 def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier) -> TrainConfig:

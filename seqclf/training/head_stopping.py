@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.strategies import ParallelStrategy
 from torch import Tensor
 
 from seqclf.batching.datamodule import Batch
 from seqclf.documents.terminal import console, show_note
+from seqclf.errors import InputError
 
 # Factors of the logits of a head. Its loss is that at the best one, as the weights of the heads scale them anyway:
 # growing confidence alone is no harm.
 SCALES = tuple(2 ** (power / 4) for power in range(-8, 9))
-START = {"loss": math.inf, "epoch": 0, "waited": 0}  # lowest loss, its epoch, validations since
+# Lowest loss, its epoch, validations since then.
+START = {"loss": math.inf, "epoch": 0, "waited": 0, "stopped": False}
 
 
 class HeadStopping(Callback):
@@ -42,15 +43,18 @@ class HeadStopping(Callback):
         self.found = state_dict
 
     def on_train_start(self, trainer: Any, task: Any) -> None:
-        self.heads = getattr(task.model, "trained_heads", {}) if len(getattr(task.model, "names", ())) > 1 else {}
-        if self.heads and isinstance(trainer.strategy, ParallelStrategy):
+        heads = getattr(task.model, "trained_heads", {})
+        self.heads = heads if heads and len(task.model.names) > 1 else {}
+        if self.heads and trainer.world_size > 1:
             show_note("head_patience: has no effect with ranks, in which each head trains to the end")
             self.heads = {}
         self.found = {name: self.found.get(name, dict(START)) for name in self.heads}
         for name, head in self.heads.items():
-            head.is_stopped = self.found[name]["waited"] >= self.patience
-        if self.heads and not self._training():
-            trainer.should_stop = True
+            head.is_stopped = self.found[name]["stopped"]
+        self._stop_waiting(trainer, task, 0)  # a resumed run may have another patience
+        if self.heads and not self._training() and self._has_to_go_on(trainer, 0):
+            problem = "leaves epochs to train, and all heads have stopped"
+            raise InputError("trainer.min_epochs", problem, "remove it, or set head_patience=null")
 
     def on_validation_start(self, trainer: Any, task: Any) -> None:
         self.rows, self.losses = 0, {name: [0.0] * len(SCALES) for name in self._training()}
@@ -73,7 +77,6 @@ class HeadStopping(Callback):
             hook.remove()
         if trainer.sanity_checking or not self.rows:
             return
-        missing = (trainer.min_epochs or 0) - trainer.current_epoch - 1, (trainer.min_steps or 0) - trainer.global_step
         for name in self.losses:
             head, found, loss = self.heads[name], self.found[name], min(self.losses[name]) / self.rows
             if loss < found["loss"]:
@@ -81,14 +84,28 @@ class HeadStopping(Callback):
                 found |= {"loss": loss, "epoch": trainer.current_epoch + 1, "waited": 0, "weights": weights}
             elif "weights" in found:  # else, no loss was finite so far
                 found["waited"] += 1
-                if found["waited"] >= self.patience and (len(self._training()) > 1 or max(missing) <= 0):
-                    self._stop(trainer, task, name)
+        self._stop_waiting(trainer, task, 1)
+
+    def _stop_waiting(self, trainer: Any, task: Any, ending: int) -> None:
+        """Stop the heads that have waited, but not the last one before the least number of epochs and steps.
+
+        `ending`: 1 at the end of an epoch, 0 before one.
+        """
+        for name in self._training():
+            has_waited = "weights" in self.found[name] and self.found[name]["waited"] >= self.patience
+            if has_waited and (len(self._training()) > 1 or not self._has_to_go_on(trainer, ending)):
+                self._stop(trainer, task, name)
         if self.heads and not self._training():
             trainer.should_stop = True
 
+    @staticmethod
+    def _has_to_go_on(trainer: Any, ending: int) -> bool:
+        epochs = trainer.current_epoch + ending
+        return epochs < (trainer.min_epochs or 0) or trainer.global_step < (trainer.min_steps or 0)
+
     def _stop(self, trainer: Any, task: Any, name: str) -> None:
         head, found = self.heads[name], self.found[name]
-        head.is_stopped = True
+        head.is_stopped = found["stopped"] = True
         head.load_state_dict(found["weights"])
         path = next(path for path, module in task.model.named_modules() if module is head)
         for key, value in found["weights"].items():

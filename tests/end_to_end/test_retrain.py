@@ -141,15 +141,18 @@ def test_a_bundle_without_what_it_needs_is_named(folder, tmp_path, empty_shell):
         (["data", "generator"], {"_target_": "evil.make"}, "trust=evil"),
         (["trainer", "callbacks"], [{"_target_": "evil.Hook"}], "trust=evil"),
         (["data"], [], "recipe.data"),
+        (["head_patience"], None, "without head_patience"),
     ],
 )
-def test_a_recipe_runs_no_code_that_the_user_did_not_trust(folder, tmp_path, retrain, path, value, problem):
+def test_a_recipe_that_cannot_be_trusted_or_used_is_named(folder, tmp_path, retrain, path, value, problem):
     shutil.copytree(folder / "good/bundle", tmp_path / "bundle")
     manifest = json.loads((tmp_path / "bundle/manifest.json").read_text())
     block = manifest["recipe"]
     for key in path[:-1]:
         block = block[key]
     block[path[-1]] = value
+    if value is None:
+        del block[path[-1]]
     del manifest["digest"]
     write_manifest(tmp_path / "bundle", manifest)
     command = retrain("received", f"bundle={tmp_path / 'bundle'}")

@@ -88,7 +88,7 @@ def test_settings_have_the_scores_of_their_seeds_and_the_difference_of_their_med
     good = [outputs(quality, seed) for seed, quality in enumerate((2.0, 2.2, 2.4))]
     poor = [outputs(quality, seed + 10) for seed, quality in enumerate((0.6, 0.3, 0.9))]
     for seed in range(3):
-        write_run(tmp_path / f"good-{seed}", good[seed], seed=seed)
+        write_run(tmp_path / f"good-{seed}", good[seed], seed=seed, runtime={"threads": seed + 1})
         write_run(tmp_path / f"poor-{seed}", poor[seed], seed=seed, model=model(layers=2))
     found = compare_runs([f"{tmp_path}/*"])
     best, other = found.settings

@@ -42,7 +42,8 @@ def test_early_stopping_has_the_state_key_of_lightning():
     assert EarlyStopping("loss").state_key == pl.callbacks.EarlyStopping("loss").state_key
 
 
-def test_a_stopped_head_keeps_its_best_average_and_a_resumed_run_too(task, fit, tmp_path):
+@pytest.mark.parametrize(("patience", "least"), [(2, 1), (1, 11)])
+def test_a_stopped_head_keeps_its_best_average_and_a_resumed_run_too(task, fit, tmp_path, patience, least):
     """Its own validation loss decides, nothing moves it afterwards, and the training ends with the last head."""
     seen = []
 
@@ -52,18 +53,23 @@ def test_a_stopped_head_keeps_its_best_average_and_a_resumed_run_too(task, fit, 
 
     moments = [(epoch, moment) for epoch in (2, 5, 8) for moment in (1, "end")]
     save, unbroken = Record(tmp_path, moments), task(model=HEADS, optimizer={"lr": 0.1})
-    stopping = HeadStopping(2)
-    settings = {"max_epochs": 12, "enable_checkpointing": True}
+    stopping = HeadStopping(patience)
+    settings = {"max_epochs": 12, "min_epochs": least, "enable_checkpointing": True}
     trainer = fit(unbroken, callbacks=[stopping, save], **settings)
     found = stopping.found
-    ends = {name: state["epoch"] + 2 for name, state in found.items() if state["waited"] == 2}
+    ends = {name: state["epoch"] + state["waited"] for name, state in found.items() if state["stopped"]}
     assert len(ends) == 4 and min(ends.values()) < max(ends.values()) == trainer.current_epoch < 12, ends
+    assert trainer.current_epoch >= least
     for name in ends:
         best = seen[found[name]["epoch"] - 1][name]
         for key, value in unbroken.model.trained_heads[name].state_dict().items():
             assert torch.equal(value, best[key]), (name, key)
     for moment, checkpoint in save.saved.items():
         resumed = task(model=HEADS, optimizer={"lr": 0.1})
-        fit(resumed, checkpoint, callbacks=[HeadStopping(2)], **settings)
+        fit(resumed, checkpoint, callbacks=[HeadStopping(patience)], **settings)
         for key, value in unbroken.state_dict().items():
             assert torch.equal(value, resumed.state_dict()[key]), (moment, key)
+    other, stopping = task(model=HEADS, optimizer={"lr": 0.1}), HeadStopping(1)  # another patience, best weights too
+    fit(other, save.saved[5, "end"], callbacks=[stopping], **settings)
+    for name, head in other.model.trained_heads.items():
+        assert all(torch.equal(value, stopping.found[name]["weights"][key]) for key, value in head.state_dict().items())
