@@ -60,4 +60,4 @@ def test_a_row_shows_means_over_the_seeds():
         {"set": "bag", "order-blind": 0.5, "rival": None, **dict.fromkeys(ladder.RUNGS[1:-1])} | more
         for more in ({"network": 0.25, "cpu_s": 10}, {"network": 0.75, "cpu_s": 20})
     ]
-    assert ladder.table_row(results) == "| bag | 0.500 | - | - | - | - | - | 0.500 | - | - | - | 15 |"
+    assert ladder.table_row(results) == "| bag | 0.500 | - | - | - | - | - | - | 0.500 | - | - | - | 15 |"

@@ -79,7 +79,7 @@ def _groups(cgroups: Path, own: Path, controller: str) -> Iterator[Path]:
 def free_time(stat: Path = Path("/proc/stat")) -> tuple[float, float]:
     """Return the time, and the CPU seconds until then that were idle (0 if it is unknown) or of this process."""
     idle = 0.0
-    with suppress(OSError, ValueError, IndexError):
+    with suppress(OSError, ValueError, IndexError, AttributeError):  # other systems than Linux
         lines = [line.split() for line in stat.read_text().splitlines()]
         cpus = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         idle = sum(int(line[4]) + int(line[5]) for line in lines if line[0] in cpus) / os.sysconf("SC_CLK_TCK")
