@@ -14,7 +14,7 @@ from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES
+from seqclf.evaluation.decisions.choose_decision import has_guaranteed_rule
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.options import AUTO
@@ -45,9 +45,8 @@ def with_head_patience(config: TrainConfig, positive: str | None) -> TrainConfig
 
     `positive`: the positive class of the data, None if it has none.
     """
-    has_rule = any(getattr(config.decision, rule) is not None for rule in GUARANTEED_RULES)
     is_other = config.model["_target_"] != HEADS or bool(config.structure) or config.data.split.fold == ALL_FOLDS
-    is_off = positive is not None or has_rule or is_other
+    is_off = positive is not None or has_guaranteed_rule(config.decision) or is_other
     chosen = None if is_off else HEAD_PATIENCE
     return config.model_copy(update={"head_patience": chosen}) if config.head_patience == AUTO else config
 
@@ -60,7 +59,7 @@ def asked_recipe(config: TrainConfig) -> dict[str, Any]:
 
 def all_rows_set_thresholds(config: TrainConfig) -> bool:
     """Return True if all validation rows may set a threshold, now or later, by scores in which they chose nothing."""
-    is_whole = config.decision.holdout == 0 or all(getattr(config.decision, rule) is None for rule in GUARANTEED_RULES)
+    is_whole = config.decision.holdout == 0 or not has_guaranteed_rule(config.decision)
     return is_whole and reason_to_hold_out(config) is None
 
 

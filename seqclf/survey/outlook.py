@@ -12,7 +12,7 @@ from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, has_guaranteed_rule, parse_rule
 from seqclf.evaluation.decisions.decision import COUNTED
 from seqclf.evaluation.decisions.holdout import folds_setting, holdout_rows, resolve_holdout
 from seqclf.evaluation.decisions.target_table import CONFIDENCE
@@ -121,6 +121,6 @@ def _largest_sure(rows: int, confidence: float) -> float:
 
 def show_outlook(dataset: Dataset, decision: DecisionOptions, settings: Mapping[str, Any], reason: str | None) -> None:
     """Print a line for each target of a training."""
-    if any(getattr(decision, rule) is not None for rule in GUARANTEED_RULES):
+    if has_guaranteed_rule(decision):
         for outlook in threshold_outlooks(dataset, decision, settings, reason):
             console.print(f"threshold: {outlook}", soft_wrap=True)

@@ -16,7 +16,7 @@ from seqclf.errors import InputError
 # Factors of the logits of a head. Its loss is that at the best one, as the weights of the heads scale them anyway:
 # growing confidence alone is no harm.
 SCALES = tuple(2 ** (power / 4) for power in range(-8, 9))
-# Lowest loss, its epoch, validations since then.
+# Lowest loss, its epoch, validations since then, and True once the training of the head has ended.
 START = {"loss": math.inf, "epoch": 0, "waited": 0, "stopped": False}
 
 

@@ -39,6 +39,11 @@ GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # rules whose 
 ROUNDS = 20  # maximum number of passes over the classes, if their thresholds keep changing
 
 
+def has_guaranteed_rule(options: DecisionOptions) -> bool:
+    """Return True if the options name a target whose threshold is set on held-out rows."""
+    return any(getattr(options, rule) is not None for rule in GUARANTEED_RULES)
+
+
 def choose_decision(
     options: DecisionOptions,
     logits: np.ndarray,

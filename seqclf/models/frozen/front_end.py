@@ -269,10 +269,10 @@ class FrontEnd(nn.Module):
                 means = (hits + sums) / tokens
         counts = []
         for new, ids in zip(self._counts(fields, lengths), self.crossed_ids, strict=True):
-            total, sums, highest = [*remaining[:3]] if ids else [remaining[0], new.sums, new.highest]
-            counted = new.tokens + total, new.sums + sums, torch.maximum(new.highest, highest)
-            counts.append(Counted(*counted))
-            remaining, after = remaining[3 if ids else 1 :], [*after, *counted[: 3 if ids else 1]]
+            width = 3 if ids else 1  # states of the field
+            total, sums, highest = *remaining[:width], *new[width:]
+            counts.append(Counted(new.tokens + total, new.sums + sums, torch.maximum(new.highest, highest)))
+            remaining, after = remaining[width:], [*after, *counts[-1][:width]]
         statistics = self.scaled_statistics(self._columns(pooled, counts, tokens, fields))
         return Reading(lengths, windows, means, statistics, is_projected=linear is not None), after
 
