@@ -30,18 +30,19 @@ OFFERED = ("classes", "class_counts")  # arguments that are passed to a loss if 
 
 
 def require_class_weights(value: Any) -> Any:
-    """Reject class weights other than None, `balanced`, and a mapping label → number of at least 0."""
-    if value is None or value == "balanced":
+    """Reject class weights other than None, `balanced`, a number of 0 to 1, and a mapping label → number from 0 on."""
+    is_power = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+    if value is None or value == "balanced" or is_power:
         return value
     if not isinstance(value, Mapping):
-        raise RefusedValueError("must be null, balanced or {label: weight}")
+        raise RefusedValueError("must be null, balanced, a number of 0 to 1 or {label: weight}")
     for label, weight in value.items():
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
             raise InputError(f"loss.class_weights.{label_text(label)}={weight}", "must be a number of at least 0")
     return {label_text(label): weight for label, weight in value.items()}
 
 
-ClassWeights = Annotated[str | dict[str, float] | None, BeforeValidator(require_class_weights)]
+ClassWeights = Annotated[float | str | dict[str, float] | None, BeforeValidator(require_class_weights)]
 
 
 def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Sequence[int]) -> Any:
@@ -56,12 +57,13 @@ def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Se
 
 
 def weigh_classes(
-    scheme: str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int]
+    scheme: float | str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int]
 ) -> Tensor | None:
     """Return class weights (C,) whose mean over the training rows is 1, or None if `scheme` is None.
 
-    `scheme`: `balanced`, for weights inversely proportional to the numbers of training rows, or a mapping label →
-    weight, where an omitted label has the weight 1. Raises InputError for any other.
+    `scheme`: `balanced`, for weights inversely proportional to the numbers of training rows, a power of the inverse
+    numbers from 0 (equal weights) to 1 (`balanced`), or a mapping label → weight, where an omitted label has the weight
+    1. Raises InputError for any other.
 
     >>> weigh_classes("balanced", ["no", "yes"], [90, 10])
     tensor([0.5556, 5.0000])
@@ -80,7 +82,7 @@ def weigh_classes(
     elif scheme == "balanced":
         weights = 1 / counts
     else:
-        raise InputError(f"loss.class_weights={scheme}", "must be null, balanced or {label: weight}")
+        weights = counts ** -float(scheme)
     return (weights / ((weights * counts).sum() / counts.sum())).float()
 
 

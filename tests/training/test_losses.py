@@ -12,7 +12,7 @@ from torch.nn import functional
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.training.checks.check_targets import resolve_loss
-from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of
+from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of, weigh_classes
 from seqclf.training.task import SequenceTask
 
 CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
@@ -40,7 +40,7 @@ def test_balanced_weights_are_those_of_sklearn():
     assert loss("balanced").weights.tolist() == pytest.approx(expected.tolist())
 
 
-@pytest.mark.parametrize("scheme", ["balanced", {"wild": 5.0}, {"calm": 1, "odd": 2, "wild": 3}])
+@pytest.mark.parametrize("scheme", ["balanced", 0.5, {"wild": 5.0}, {"calm": 1, "odd": 2, "wild": 3}])
 def test_weights_have_a_mean_of_one_over_the_training_rows(scheme):
     weights = loss(scheme).weights.numpy()
     assert weights[LABELS].mean() == pytest.approx(1.0)
@@ -149,3 +149,16 @@ def test_what_is_fitted_beside_a_network_takes_classes_of_an_adjusted_loss_as_eq
     adjusted = class_weights_of(LogitAdjusted(["a", "b"], class_counts=[90, 10]), 2)
     assert adjusted[1] / adjusted[0] == pytest.approx(9)
     assert class_weights_of(CrossEntropy(["a", "b"], class_counts=[90, 10]), 2).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("power", "ratio"), [(0, 1.0), (0.5, 6**0.5), (1, 6.0), ("balanced", 6.0)])
+def test_powers_of_class_weights_lie_between_equal_and_balanced_ones(power, ratio):
+    weights = weigh_classes(power, CLASSES, COUNTS)
+    assert weights[2] / weights[0] == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, True, "half"])
+def test_other_class_weights_are_refused(value):
+    settings = {"_target_": "seqclf.training.losses.CrossEntropy", "class_weights": value}
+    with pytest.raises(InputError, match=r"^loss.class_weights=.*: must be null, balanced, a number of 0 to 1 or "):
+        resolve_loss(settings)
