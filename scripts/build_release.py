@@ -3,7 +3,7 @@
     python scripts/build_release.py [FOLDER]      FOLDER: where the wheels go, by default dist
 
 `seqclf-runtime` has all code, and the dependencies of prediction. Its extras are those of ONNX Runtime (`cpu` or `gpu`,
-exactly one of the two), of `evaluate`, `judge` and `report` (`judge`), and of training (`train`). `seqclf` has no files
+exactly one of the two), of `evaluate` and `compare` (`evaluate`), and of training (`train`). `seqclf` has no files
 and depends on `seqclf-runtime[train]`, so that the two never own the same file. pyproject.toml stays that of a
 checkout, `pip install -e .`, and is the one place for the versions.
 """
@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 LIGHT = ("numpy", "pyarrow", "duckdb", "xxhash", "tokenizers", "rich", "pydantic", "pydantic-core", "typing-extensions")
 LIGHT = (*LIGHT, "pyyaml")
-JUDGE = ("scipy", "scikit-learn", "jinja2", "markupsafe", "matplotlib")
+EVALUATE = ("scipy", "scikit-learn", "jinja2", "markupsafe", "matplotlib")
 COPIED = ("description", "readme", "license", "license-files", "authors", "keywords", "requires-python", "classifiers")
 
 
@@ -36,14 +36,14 @@ def packages(root: Path = ROOT) -> dict[str, dict[str, Any]]:
     version = re.search(r'__version__ = "(.+)"', (root / "seqclf/system/version.py").read_text(encoding="utf-8"))
     assert version is not None, "seqclf/system/version.py"
     needed = {name_of(requirement): requirement for requirement in project["dependencies"]}
-    assert {*LIGHT, *JUDGE} <= needed.keys(), "each is a dependency of the whole"
+    assert {*LIGHT, *EVALUATE} <= needed.keys(), "each is a dependency of the whole"
     train = [text for name, text in needed.items() if name not in LIGHT]
     shared = {key: project[key] for key in COPIED} | {"version": version[1], "urls": project["urls"]}
     extras = project["optional-dependencies"]
     runtime = {
         "cpu": [needed["onnxruntime"].partition(";")[0]],
         "gpu": [needed["onnxruntime-gpu"].partition(";")[0]],
-        "judge": [needed[name] for name in JUDGE],
+        "evaluate": [needed[name] for name in EVALUATE],
         "ray": extras["ray"],
         "train": train,
     }

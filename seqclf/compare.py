@@ -1,34 +1,6 @@
-"""`python -m seqclf.compare`: compare finished runs by the files in their folders, without their models."""
+"""Entry point of `python -m seqclf.compare`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from seqclf.config.command import command
-
-if TYPE_CHECKING:
-    from seqclf.command_options import CompareConfig
-    from seqclf.report.run_comparison import RunComparison
-
-
-@command("compare", "seqclf.command_options.CompareConfig")
-def main(config: CompareConfig) -> RunComparison:
-    """Compare runs, print the table of their settings, and write it as a page."""
-    from seqclf.bundle.row_writers import check_output_path
-    from seqclf.documents.html import render_document
-    from seqclf.report.run_comparison import compare_runs, show_comparison
-    from seqclf.system.atomic_files import write_output
-
-    output = Path(config.output) if config.output else None
-    if output is not None:
-        check_output_path(output, ".html")
-    comparison = compare_runs(config.runs, config.against, config.split)
-    document = show_comparison(comparison)
-    if output is not None:
-        write_output(output, render_document(document))
-    return comparison
-
+from seqclf.config.command import run
 
 if __name__ == "__main__":
-    main()
+    run("compare")

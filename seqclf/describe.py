@@ -1,50 +1,6 @@
-"""`python -m seqclf.describe`: survey the statistics and possible faults of a dataset before training."""
+"""Entry point of `python -m seqclf.describe`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from seqclf.config.command import command
-
-if TYPE_CHECKING:
-    from seqclf.command_options import DescribeConfig
-    from seqclf.system.json_result import JsonObject
-
-
-@command("describe", "seqclf.command_options.DescribeConfig")
-def main(config: DescribeConfig) -> JsonObject:
-    """Read a dataset, print what to know before training, and write the whole survey to a JSON file."""
-    import json
-    import time
-    from dataclasses import replace
-
-    from seqclf.bundle.row_writers import check_output_path
-    from seqclf.data.prepare import prepare
-    from seqclf.documents.terminal import show_section
-    from seqclf.evaluation.decisions.holdout import chosen_by_validation
-    from seqclf.runs.overview import show_dataset
-    from seqclf.survey.document import survey_sections
-    from seqclf.survey.outlook import threshold_outlooks
-    from seqclf.survey.survey import survey_dataset
-    from seqclf.system.atomic_files import write_output
-
-    started = time.perf_counter()
-    output = Path(config.output) if config.output else None
-    if output:
-        check_output_path(output, ".json")
-    dataset = prepare(config.data)
-    show_dataset(dataset)
-    survey = survey_dataset(dataset, config.data, baseline=config.baseline)
-    settings = config.model_dump()
-    thresholds = threshold_outlooks(dataset, config.decision, settings, chosen_by_validation(settings))
-    survey = replace(survey, thresholds=thresholds)
-    for section in survey_sections(survey):
-        show_section(section)
-    if output:
-        write_output(output, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    return {**survey.summary(), "output": output and str(output), "seconds": round(time.perf_counter() - started, 2)}
-
+from seqclf.config.command import run
 
 if __name__ == "__main__":
-    main()
+    run("describe")

@@ -1,36 +1,6 @@
-"""`python -m seqclf.doctor`: check a bundle on this machine, without PyTorch."""
+"""Entry point of `python -m seqclf.doctor`."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from seqclf.config.command import command
-
-if TYPE_CHECKING:
-    from seqclf.bundle.soundness import Soundness
-    from seqclf.command_options import DoctorConfig
-
-
-@command("doctor", "seqclf.command_options.DoctorConfig")
-def main(config: DoctorConfig) -> Soundness:
-    """Run all checks, and print a table of their results."""
-    from seqclf.bundle.soundness import Subject
-    from seqclf.bundle.soundness_checks import examine
-    from seqclf.documents.blocks import Table
-    from seqclf.documents.formatting import plain_number
-    from seqclf.documents.terminal import show_table
-
-    found = examine(Subject(Path(config.bundle), config.device, config.threads))
-    columns = {"check": "text", "result": "text", "figure": "number", "detail": "text"}
-    texts = {True: "pass", False: "FAIL", None: "-"}
-    rows = [
-        (each.name, texts[each.passed], "" if each.figure is None else plain_number(each.figure, 3), each.detail)
-        for each in found.checks
-    ]
-    show_table(Table(columns, rows), most=len(rows))
-    return found
-
+from seqclf.config.command import run
 
 if __name__ == "__main__":
-    main()
+    run("doctor")

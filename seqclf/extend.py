@@ -21,12 +21,8 @@ split, see the sections "A metric" and "A split" of docs/extending.md.
 ...         return logits.sum(dim=1) * 0
 """
 
-from seqclf.config.argument_types import TargetOf as TargetOf
-from seqclf.config.options import Count as Count
-from seqclf.config.options import NonNegative as NonNegative
-from seqclf.config.options import Positive as Positive
-from seqclf.config.options import Share as Share
-from seqclf.config.targets import build as build
+from seqclf.config.build import TargetOf as TargetOf
+from seqclf.config.build import build as build
 from seqclf.data.builtin.transactions import write as write_transactions  # noqa: F401
 from seqclf.data.field_spec import BagSpec as BagSpec
 from seqclf.data.field_spec import CategorySpec as CategorySpec
@@ -43,5 +39,9 @@ from seqclf.models.rnn.recurrent_cell import RecurrentCell as RecurrentCell
 from seqclf.models.streaming import State as State
 from seqclf.models.trees.tree_levels import sort_nodes as sort_nodes
 from seqclf.runs.export import write_bundle as write_bundle
+from seqclf.settings.base import Count as Count
+from seqclf.settings.base import NonNegative as NonNegative
+from seqclf.settings.base import Positive as Positive
+from seqclf.settings.base import Share as Share
 from seqclf.training.losses import RowLoss as RowLoss
 from seqclf.training.structure_schedule import StructureSchedule as StructureSchedule

@@ -5,18 +5,15 @@ from __future__ import annotations
 import runpy
 import sys
 
-from seqclf.config.documentation import Command, command_names
+from seqclf.config.documentation import SETTINGS, Command
 from seqclf.config.help_text import asks_for_help, print_help
-from seqclf.config.hints import did_you_mean
 from seqclf.config.user_errors import fail
 from seqclf.errors import InputError
+from seqclf.settings.similar_names import did_you_mean
 from seqclf.system.json_result import write_stdout
 from seqclf.system.version import __version__
 
-ORDER = (
-    *("train", "retrain", "export", "predict", "evaluate", "judge", "compare", "doctor"),
-    *("report", "describe", "search"),
-)
+REPLACED = {"judge": "seqclf evaluate run=RUN, or scores=FILE", "report": "seqclf evaluate run=RUN"}
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
   seqclf predict bundle=RUN/bundle input=new.parquet output=scores.parquet
@@ -27,7 +24,7 @@ EXAMPLES = """Examples:
 def dispatch() -> None:
     """Run the command or the option that is named in the first argument. Without arguments, list the commands."""
     name, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("--help", [])
-    if name in command_names():
+    if name in SETTINGS:
         run(name, arguments)
     elif name in ("--help", "-h", "help", "--version"):
         try:
@@ -49,16 +46,17 @@ def run(name: str, arguments: list[str]) -> None:
 
 def overview() -> str:
     """Return the text that lists all commands."""
-    names = sorted(command_names(), key=lambda name: (name not in ORDER, ORDER.index(name) if name in ORDER else name))
-    commands = "\n".join(f"  {name:12}{Command(name).summary}" for name in names)
+    commands = "\n".join(f"  {name:12}{Command(name).summary}" for name in SETTINGS)
     return f"Train classifiers of sequences, export them, and predict without PyTorch.\n\n{commands}\n\n{EXAMPLES}"
 
 
 def refuse(name: str) -> int:
     """Print an error for an unknown command `name`. Return the exit code."""
-    if "=" in name:
+    if name in REPLACED:
+        hint = f"write {REPLACED[name]}"
+    elif "=" in name:
         hint = f"name the command first: seqclf train {name}"
     else:
-        hint = did_you_mean(name, command_names()) or f"the commands are {', '.join(command_names())}"
+        hint = did_you_mean(name, SETTINGS) or f"the commands are {', '.join(SETTINGS)}"
     print(f"error: {name}: no such command; {hint}", file=sys.stderr)
     return 2

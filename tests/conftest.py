@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from hypothesis import settings
-from omegaconf import OmegaConf
 from support.config_files import share_config_files
 from support.shell import Shell
 from threadpoolctl import threadpool_limits
 
-from seqclf.config.documentation import CONF
+from seqclf.config.composition import compose_config
 from seqclf.data.prepare import DataOptions
 from seqclf.system import signals
 
@@ -88,11 +86,10 @@ def options(cache: Path) -> Callable[..., DataOptions]:
     # Composing takes far longer than building the options, and the result does not depend on the overrides.
     @memoised
     def composed(data: str) -> Any:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return compose("train", [f"data={data}"]).data
+        return compose_config("train", [f"data={data}"]).plain()["data"]
 
     def build(data: str = "files", **overrides: Any) -> DataOptions:
-        defaults: Any = OmegaConf.to_container(composed(data), resolve=True)
+        defaults = composed(data)
         split = {**defaults["split"], **overrides.pop("split", {})}
         plain = {key: str(value) if isinstance(value, Path) else value for key, value in overrides.items()}
         infer = not (overrides.get("fields") or data != "files")

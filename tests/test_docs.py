@@ -6,33 +6,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
 from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blocks, seqclf_commands
 
 import seqclf
 from seqclf import extend
-from seqclf.config.documentation import CONF, Command
-from seqclf.config.options import parse_options
+from seqclf.config.arguments import TypedArguments, compose_plain
+from seqclf.config.composition import compose_config
+from seqclf.config.documentation import SETTINGS, Command
 from seqclf.config.override_checks import HydraArguments
-from seqclf.config.plain_command import compose_plain
-from seqclf.config.targets import locate
-from seqclf.config.typed_arguments import TypedArguments
+from seqclf.settings.base import parse_options
 
-OPTIONS = {
-    "train": "seqclf.training.options.TrainConfig",
-    "export": "seqclf.command_options.ExportConfig",
-    "predict": "seqclf.command_options.PredictConfig",
-    "evaluate": "seqclf.command_options.EvaluateConfig",
-    "judge": "seqclf.command_options.JudgeConfig",
-    "compare": "seqclf.command_options.CompareConfig",
-    "doctor": "seqclf.command_options.DoctorConfig",
-    "report": "seqclf.report.options.ReportConfig",
-    "describe": "seqclf.command_options.DescribeConfig",
-    "search": "seqclf.search.options.SearchConfig",
-    "retrain": "seqclf.runs.retrain.RetrainConfig",
-}
 EXTEND_NAMES = [name for name in vars(extend) if not name.startswith("_")]
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md"}
@@ -53,8 +37,7 @@ def is_run(page: Path) -> bool:
 def options_of(command: str, arguments: list[str]):
     """The checked config of a documented command, without Hydra's flags. Of a multirun, that of its first run."""
     if not Command(command).uses_hydra:
-        plain = compose_plain(TypedArguments(command, arguments, OPTIONS[command]))
-        return parse_options(locate(OPTIONS[command]), plain)
+        return parse_options(Command(command).settings, compose_plain(TypedArguments(command, arguments)))
     overrides = []
     typed = [word for word in arguments if "=" in word]
     if command == "train":  # which looks into a checkpoint, of a run that readers have
@@ -65,19 +48,12 @@ def options_of(command: str, arguments: list[str]):
         value = next(override.sweep_string_iterator()) if override.is_sweep_override() else None
         text = override.input_line
         overrides.append(f"{text.partition('=')[0]}={value}" if value is not None else text)
-    plain = OmegaConf.to_container(compose(command, overrides), resolve=True, throw_on_missing=True)
-    return parse_options(locate(OPTIONS[command]), plain)
-
-
-@pytest.fixture(scope="module")
-def composer():
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        yield
+    return parse_options(Command(command).settings, compose_config(command, overrides).plain())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", pages(), ids=name)
-def test_commands_that_are_not_run_are_valid(page, composer):
+def test_commands_that_are_not_run_are_valid(page):
     commands = [
         (block.line, command, arguments)
         for block in blocks(page)
@@ -184,5 +160,5 @@ def test_layout_names_files_that_exist_and_every_package():
     assert [path for path in paths if not (ROOT / path).exists()] == []
     packages = {f"seqclf/{path.parent.name}/" for path in (ROOT / "seqclf").glob("*/__init__.py")}
     assert packages - set(paths) == set()
-    commands = {f"seqclf/{name}.py" for name in OPTIONS if not (ROOT / "seqclf" / name).is_dir()}
+    commands = {f"seqclf/{name}.py" for name in SETTINGS if not (ROOT / "seqclf" / name).is_dir()}
     assert commands - set(paths) == set()

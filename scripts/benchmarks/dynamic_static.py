@@ -33,7 +33,7 @@ from torch import Tensor, nn
 import seqclf
 from seqclf.batching.collate import pad
 from seqclf.batching.split_rows import SplitRows
-from seqclf.config.targets import Config, arguments_of, locate
+from seqclf.config.build import Config, arguments_of, locate
 from seqclf.data.storage.sequence_summary import summarize_sequences
 from seqclf.errors import first_line
 from seqclf.models.ensemble import build_classifier

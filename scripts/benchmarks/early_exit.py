@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 import yaml
 
 from seqclf import Classifier
-from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
+from seqclf.settings.data import DataOptions
 
 SHORTEST, LONGEST, EARLY = 200, 400, 40
 MARKS = (1, 2)  # ids of the tokens that decide; noise has larger ones

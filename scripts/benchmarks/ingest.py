@@ -109,14 +109,11 @@ def batches(folder: str, _: float) -> dict[str, Any]:
 
 
 def _dataset(folder: str) -> Any:
-    from omegaconf import OmegaConf
-
     from seqclf.data.prepare import DataOptions, prepare
 
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/data/files.yaml"), resolve=True)
     source = {"name": "ingest", "train": f"{folder}/train.parquet", "label": "fraud", "positive": "yes"}
     grouping = {"group_by": "card", "order_by": "time", "fields": FIELDS, "cache_dir": f"{folder}/cache"}
-    return prepare(DataOptions.build(**{**defaults, **source, **grouping}))
+    return prepare(DataOptions.build(**source, **grouping))
 
 
 STAGES: dict[str, Callable[[str, float], dict[str, Any]]] = {

@@ -17,7 +17,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 
-import seqclf.train
+from seqclf.config.command import run
 from seqclf.runs import steps
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.epoch_record import EpochRecord
@@ -84,7 +84,7 @@ def main() -> None:
     add_clocks(seconds)
     report_paths = record_report_paths()
     sys.argv[1:] = ["logger=none", *sys.argv[1:]]
-    seqclf.train.main()
+    run("train")
     result = {
         "metrics_share": round(seconds["metrics"] / seconds["fit"], 4),
         **{f"{part} s": round(value, 3) for part, value in seconds.items()},

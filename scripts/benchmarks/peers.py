@@ -37,13 +37,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 from rich.console import Console
 from rich.table import Table
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
-from seqclf.config.documentation import CONF
+from seqclf.config.documentation import default_settings
 
 WORKERS = Path(__file__).parent / "peer_frameworks"
 sys.path[:0] = [str(Path(__file__).parent), str(WORKERS)]
@@ -148,7 +147,7 @@ def make_task(folder: Path, count: int, epochs: int) -> Task:
 
 def _plan_epochs(lengths: np.ndarray, labels: np.ndarray, epochs: int) -> tuple[dict[str, np.ndarray], float]:
     """Return the batches of each epoch as arrays (see `worker.read_workload`), and their mean padding efficiency."""
-    batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
+    batching = default_settings("batching")
     plan = {**{key: batching[key] for key in PLAN_KEYS}, "max_sequences": worker.BATCH, "labels": labels}
     arrays: dict[str, np.ndarray] = {}
     efficiencies = []

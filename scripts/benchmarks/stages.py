@@ -92,11 +92,10 @@ def reopen(folder: Path, _: int, __: argparse.Namespace) -> dict[str, Any]:
 
 def plan(folder: Path, _: int, __: argparse.Namespace) -> dict[str, Any]:
     """Plan one epoch."""
-    from omegaconf import OmegaConf
-
     from seqclf.batching.plan import plan_batches
+    from seqclf.settings.training import BatchingOptions
 
-    limits: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/batching/token_budget.yaml"))
+    limits = BatchingOptions().model_dump()
     names = ("max_tokens", "max_sequences", "pool_batches", "overhead")
     lengths = _dataset(folder).splits["train"].sequences.lengths
     started, cpu = time.perf_counter(), time.process_time()
@@ -164,14 +163,11 @@ def _data(folder: Path) -> list[str]:
 
 
 def _dataset(folder: Path) -> Any:
-    from omegaconf import OmegaConf
-
     from seqclf.data.prepare import DataOptions, prepare
 
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/data/files.yaml"), resolve=True)
     files = {"train": f"{folder}/train.parquet", "validation": f"{folder}/validation.parquet"}
     source = {**files, "label": "label", "fields": {"tokens": "category"}, "cache_dir": f"{folder}/cache"}
-    return prepare(DataOptions.build(**{**defaults, **source}))
+    return prepare(DataOptions.build(**source))
 
 
 STAGES: dict[str, Callable[[Path, int, argparse.Namespace], dict[str, Any]]] = {

@@ -15,24 +15,23 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.api.run import Run
+from seqclf.config.build import Config
 from seqclf.config.composition import Composition, compose_config
-from seqclf.config.hydra_command import check_config, hydra_error
+from seqclf.config.hydra_command import hydra_error
 from seqclf.config.override_checks import HydraArguments
-from seqclf.config.targets import Config
-from seqclf.data.options import DataOptions
 from seqclf.data.reading.tables import column_names, is_table, to_arrow
 from seqclf.data.storage.cache import store_table
 from seqclf.errors import InputError
+from seqclf.settings.base import parse_options
+from seqclf.settings.data import DataOptions
+from seqclf.settings.training import TrainConfig
 from seqclf.system import signals
 from seqclf.system.run_folder import remove_empty_folder
-from seqclf.training.options import TrainConfig
 
 if TYPE_CHECKING:
     from seqclf.data.storage.dataset import Dataset
-    from seqclf.training.options import TrainConfig
 
 COMMAND = "train"
-OPTIONS = "seqclf.training.options.TrainConfig"
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,7 @@ def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[s
         if source is not None:
             data[_key(argument)] = argument if is_table(source) else _path(source, argument)
     # The config is validated before tables are written to the cache, so that a wrong setting is reported at once.
-    config = check_config(HydraArguments(COMMAND, composition.overrides, OPTIONS), plain, composition.choices.keys())
-    assert isinstance(config, TrainConfig)
+    config = parse_options(TrainConfig, plain)
     stored = _stored(sources, config.data)
     paths = {_key(argument): str(path) for path, argument in stored}
     config = config.model_copy(update={"data": config.data.model_copy(update=paths)})
@@ -130,7 +128,7 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
             argument = given[key.removeprefix("data.")]
             raise InputError(f"overrides: {text}", f"is what the argument {argument} sets", "remove one of the two")
     group = [] if not sources or any(text.startswith("data=") for text in overrides) else ["data=files"]
-    typed = HydraArguments(COMMAND, [*group, *overrides], OPTIONS)
+    typed = HydraArguments(COMMAND, [*group, *overrides])
     try:
         typed.check()
         composition = compose_config(COMMAND, typed.for_hydra())

@@ -16,14 +16,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
 
 from seqclf.batching.collate import pad
-from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS, POSITION, RANKS, check_same_batches
-from seqclf.config.documentation import default_settings
-from seqclf.config.options import parse_options
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError
+from seqclf.settings.base import parse_options
+from seqclf.settings.training import BatchingOptions
 from seqclf.system.state_validation import error_context, require
 
 
@@ -187,9 +186,8 @@ class SequenceDataModule(pl.LightningDataModule):
 
     Evaluation batches are sorted by length. An evaluation batch may have `evaluation_factor` times the tokens and rows
     of a training batch, because evaluation stores no gradients. `splits`: dict split name → split. `batching`: batching
-    options, used by all loaders. The file conf/batching/token_budget.yaml holds the default and the documentation of
-    each option. `seed`: seed of the row order. `settings`: values of single batching options, which override the values
-    in `batching`. Any Lightning Trainer can use the data module::
+    options, used by all loaders (see `BatchingOptions`). `seed`: seed of the row order. `settings`: values of single
+    batching options, which override the values in `batching`. Any Lightning Trainer can use the data module::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, max_tokens=8192))
@@ -211,8 +209,8 @@ class SequenceDataModule(pl.LightningDataModule):
         super().__init__()
         if not isinstance(splits, Mapping):
             raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
-        seed = default_settings("seed") if seed is None else seed
-        given = default_settings("batching") if batching is None else dict(batching)
+        seed = 0 if seed is None else seed
+        given = {} if batching is None else dict(batching)
         self.splits = splits
         self.seed: int = seed
         self.resumed_ranks: int | None = None  # number of ranks that the resumed checkpoint was planned for

@@ -13,16 +13,16 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.training_memory import Moved, RowSample
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
-from seqclf.data.options import DataOptions
 from seqclf.data.ragged import row_inputs
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, source_of
 from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, RowKey
 from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
+from seqclf.settings.data import DataOptions
 
 
 class LabelledPredictions(NamedTuple):
@@ -52,10 +52,10 @@ class _Mistake(NamedTuple):
 
 def labelled_sources(classifier: Classifier, options: DataOptions, split: str) -> tuple[Source, LabelTable | None]:
     """Return the source of the rows of a split, and their label table or None. Raises InputError for a wrong name."""
-    source = options.source(split)
+    source = source_of(options, split)
     if source is None:
         raise InputError(f"data.{split}", "not set", f"give the labelled file to score: data.{split}={split}.parquet")
-    labels = options.source("labels")
+    labels = source_of(options, "labels")
     if labels is None:
         return source, None
     schema, groups = classifier.schema, [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from seqclf.config.hints import must_be_one_of
 from seqclf.data.field_spec import FieldSpec, input_axes, kind_of
 from seqclf.errors import InputError, first_line
+from seqclf.settings.similar_names import must_be_one_of
 from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.threads import available_cpus
 

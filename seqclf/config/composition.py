@@ -15,14 +15,16 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime
 from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 
-from seqclf.config.documentation import CONF
-from seqclf.config.targets import Config
+from seqclf.config.build import Config, locate
+from seqclf.config.documentation import CONF, LOGGERS, NODES
+from seqclf.settings.tree import nested_defaults
 from seqclf.system.search_path import remove_working_folder
 
 _LOCK = threading.RLock()
@@ -68,7 +70,13 @@ def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
 
 
 def load_hydra_plugins() -> None:
-    """Import Hydra's plugins, except plugins in the working folder. Hydra does not import plugins a second time."""
+    """Import Hydra's plugins, except plugins in the working folder, and store the keys of the tree of settings.
+
+    Hydra does not import plugins a second time.
+    """
+    store = ConfigStore.instance()
+    for name, path in NODES.items():
+        store.store(name, nested_defaults(locate(path)), group="logger" if name in LOGGERS else None)
     before = sys.path[:]
     remove_working_folder()
     try:

@@ -1,4 +1,4 @@
-"""The keys of conf/ with their defaults, read without Hydra, for fast help texts, and its choices."""
+"""The keys of all commands: those of the tree of settings, and of the choices in conf/, read without Hydra."""
 
 from __future__ import annotations
 
@@ -11,18 +11,36 @@ from typing import Any
 
 import yaml
 
+from seqclf.config.build import locate
+from seqclf.settings.tree import REQUIRED, nested_defaults
+
 PACKAGED = Path(__file__).parents[1] / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 
 CHOSEN_NAMES = ("fields", "usual")  # names of mappings whose keys are chosen by users; such a mapping is one value
 GLOBAL_GROUP = "experiment"  # config group whose files may set keys of other groups
-REQUIRED = "???"  # value of a key that the user must set
+# Classes of settings, by the name of their command, and for Hydra of their node.
+SETTINGS = {
+    "train": "seqclf.settings.training.TrainConfig",
+    "retrain": "seqclf.settings.commands.RetrainConfig",
+    "search": "seqclf.settings.commands.SearchConfig",
+    "describe": "seqclf.settings.commands.DescribeConfig",
+    "evaluate": "seqclf.settings.commands.EvaluateConfig",
+    "compare": "seqclf.settings.commands.CompareConfig",
+    "predict": "seqclf.settings.commands.PredictConfig",
+    "export": "seqclf.settings.commands.ExportConfig",
+    "doctor": "seqclf.settings.commands.DoctorConfig",
+}
+# Nodes that files of conf/ name in their defaults list, with the keys of one class of settings each.
+LOGGERS = {f"keys_of_{name.lower()}": f"seqclf.settings.training.{name}Options" for name in ("Wandb", "Mlflow")}
+NODES = {f"keys_of_{name}": path for name, path in SETTINGS.items()} | LOGGERS
 
 
 class Command:
     """The config of a command: its keys, and its config groups with their default choices.
 
-    `folders`: config folders, conf/ first, then those of Hydra's option `--config-dir`.
+    `folders`: config folders, conf/ first, then those of Hydra's option `--config-dir`. `uses_hydra`: False for a
+    command without a file in conf/.
 
     >>> train = Command("train")
     >>> train.groups["model"], train.choices("optimizer")
@@ -37,19 +55,27 @@ class Command:
 
     def __init__(self, name: str, folders: Sequence[Path] = (CONF,)):
         self.name = name
+        self.settings: Any = locate(SETTINGS[name])
         self.folders = tuple(folders)
-        self.path = folders[0] / f"{name}.yaml"
-        self.files = [*(folders[0] / f"{parent}.yaml" for parent in parents_of(self.path)), self.path]
-        content = _read(self.path)
-        self.uses_hydra = "hydra" in content
-        texts = content.get("hydra", content).get("help", {})
-        self.summary, self.examples = texts.get("header", ""), texts.get("template", "")
+        path = folders[0] / f"{name}.yaml"
+        self.uses_hydra = path.is_file()
+        self.files = _with_parents(path) if self.uses_hydra else []
         self.groups = {group: choice for file in self.files for group, choice in _groups_of(file).items()}
+
+    @property
+    def summary(self) -> str:
+        """The first line of the docstring of its settings."""
+        return self.settings.__doc__.partition("\n")[0]
+
+    @property
+    def nodes(self) -> list[Any]:
+        """Classes of settings whose keys the command has."""
+        return [node for file in self.files for node in nodes_of(file)] or [self.settings]
 
     @cached_property
     def _own(self) -> dict[str, Any]:
-        """Dict dotted key → default, with the keys that the files of the command set, also in groups."""
-        return _merged(*(_keys_of(file) for file in self.files))
+        """Dict dotted key → default, with the keys that the command has with any choice, also in groups."""
+        return _merged(*(flat_keys(nested_defaults(node)) for node in self.nodes), *map(_keys_of, self.files))
 
     def choices(self, group: str) -> list[str]:
         """Return the names of all choices of a config group. The default choice comes first in the list."""
@@ -62,24 +88,22 @@ class Command:
         return next(path for path in paths if path.is_file())
 
     def choice_keys(self, group: str, choice: str) -> dict[str, Any]:
-        """Return the keys of a choice, with inherited ones, as a dict dotted key → default, the command's first."""
+        """Return the keys that a choice sets, with inherited ones, as a dict dotted key → value."""
         file = self.file(group, choice)
         if group == GLOBAL_GROUP:
             return _keys_of(file)
         inherited = [self.choice_keys(group, name) for name in parents_of(file) if name in self.choices(group)]
-        here = {f"{group}.{path}": value for path, value in _keys_of(file).items()}
-        return _merged(*inherited, here, {path: value for path, value in self._own.items() if _first(path) == group})
+        parts = [*(flat_keys(nested_defaults(node)) for node in nodes_of(file)), _keys_of(file)]
+        return _merged(*inherited, *({f"{group}.{path}": value for path, value in part.items()} for part in parts))
 
     def defaults(self, chosen: Mapping[str, str] | None = None) -> dict[str, Any]:
         """Return the keys of the command, with those of its groups, as a dict dotted key → default.
 
         `chosen`: dict config group → choice, for choices other than the default.
         """
-        keys = {path: value for path, value in self._own.items() if _first(path) not in self.groups}
-        for group, choice in {**self.groups, **(chosen or {})}.items():
-            if group != GLOBAL_GROUP and choice in self.choices(group):
-                keys |= self.choice_keys(group, choice)
-        return keys
+        choices = {**self.groups, **(chosen or {})}
+        names = [name for name in choices if name != GLOBAL_GROUP and choices[name] in self.choices(name)]
+        return _merged(self._own, *(self.choice_keys(name, choices[name]) for name in names))
 
     def experiment_keys(self, chosen: Mapping[str, str]) -> dict[str, Any]:
         """Return the keys that the chosen experiment sets. `chosen`: dict config group → choice."""
@@ -113,7 +137,7 @@ class Command:
 
         It is the default, or else a choice that others inherit from, or else the first one.
         """
-        group = _first(path)
+        group = path.partition(".")[0]
         if group not in self.groups or group == GLOBAL_GROUP:
             return None
         choices = self.choices(group)
@@ -122,29 +146,52 @@ class Command:
         return (group, min(names, key=lambda name: (name != choices[0], name not in bases))) if names else None
 
 
-def command_names(folder: Path = CONF) -> list[str]:
-    """Return the names of all commands, the YAML files in `folder`.
+def nested_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a dict dotted key → value as nested dicts.
 
-    >>> "train" in command_names()
-    True
+    >>> nested_keys({"seed": 0, "data.split.test": 0.2})
+    {'seed': 0, 'data': {'split': {'test': 0.2}}}
     """
-    return sorted(path.stem for path in folder.glob("*.yaml"))
+    nested: dict[str, Any] = {}
+    for path, value in keys.items():
+        *above, name = path.split(".")
+        block = nested
+        for part in above:
+            block = block.setdefault(part, {})
+        block[name] = value
+    return nested
+
+
+@cache
+def _default_settings() -> dict[str, Any]:
+    return nested_keys(Command("train").defaults())
 
 
 def default_settings(name: str) -> Any:
-    """Return a new copy of the defaults of a group such as `model`, or of a key in conf/train.yaml, without Hydra.
+    """Return a new copy of the defaults of a block such as `model`, or of a key of `train`, without Hydra.
 
     >>> default_settings("seed"), default_settings("model")["cell"]
     (0, 'lstm')
     """
-    file = CONF / "train.yaml"
-    groups = _groups_of(file)
-    return copy.deepcopy(_read(CONF / name / f"{groups[name]}.yaml") if name in groups else _read(file)[name])
+    return copy.deepcopy(_default_settings()[name])
+
+
+def _entries(path: Path) -> list[str]:
+    return [entry for entry in _read(path).get("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
 
 
 def parents_of(path: Path) -> list[str]:
     """Return the names of the files that a YAML file extends, from Hydra's defaults list."""
-    return [entry for entry in _read(path).get("defaults", ()) if isinstance(entry, str) and entry != "_self_"]
+    return [entry for entry in _entries(path) if entry not in NODES]
+
+
+def nodes_of(path: Path) -> list[Any]:
+    """Return the classes of settings whose keys a YAML file takes, from Hydra's defaults list."""
+    return [locate(NODES[entry]) for entry in _entries(path) if entry in NODES]
+
+
+def _with_parents(path: Path) -> list[Path]:
+    return [*(file for name in parents_of(path) for file in _with_parents(path.with_name(f"{name}.yaml"))), path]
 
 
 def _groups_of(path: Path) -> dict[str, str]:
@@ -156,7 +203,7 @@ def _groups_of(path: Path) -> dict[str, str]:
 
 def _keys_of(path: Path) -> dict[str, Any]:
     content = _read(path)
-    keys = {name: value for name, value in content.items() if name not in ("defaults", "hydra", "help")}
+    keys = {name: value for name, value in content.items() if name not in ("defaults", "hydra")}
     folder = content.get("hydra", {}).get("run", {})
     return flat_keys(keys) | {f"hydra.run.{name}": value for name, value in folder.items()}
 
@@ -187,7 +234,3 @@ def _overlap(path: str, other: str) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return content or {}
-
-
-def _first(path: str) -> str:
-    return path.partition(".")[0]

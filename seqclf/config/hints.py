@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqclf.config.override_text import argument, shell_word
+from seqclf.settings.override_text import argument, shell_word
 
 if TYPE_CHECKING:  # prediction imports this file, but does not need the next module
     from seqclf.config.documentation import Command
 
 NEAR = 0.8  # minimum similarity (0 to 1) of a typed key to the proposed key
 NEAR_CHOICE = 0.7  # minimum similarity of a typed choice; lower than for keys, because a config group has few choices
-NEAR_FILE = 0.75  # minimum similarity of a typed file name
-FEW = 3  # up to this number of names, an error text lists the names as "a, b or c"
 OF_FILES = ("data.train", "data.test", "data.validation")  # keys that exist only with data=files
 
 # Names in other libraries → keys with the same meaning. The first key that the command has is proposed.
@@ -129,45 +126,3 @@ def _nested(typed: str, above: str, value: str | None) -> str:
     """
     names = typed.removeprefix(f"{above}.").split(".")
     return "{" + ": {".join(names) + f": {value or 'VALUE'}" + "}" * len(names)
-
-
-# Hints for other wrong names: values and files.
-
-
-def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:
-    """Return "did you mean 'name'?" with the most similar name in `known`, or "".
-
-    `ignoring`: common prefix of all names in `known`. The prefix is not compared.
-
-    >>> did_you_mean("recal", ["loss", "recall"])
-    "did you mean 'recall'?"
-    >>> did_you_mean("colour", ["loss", "recall"])
-    ''
-    """
-    names = [name.removeprefix(ignoring) for name in known]
-    near = difflib.get_close_matches(str(word).removeprefix(ignoring), names, 1)
-    return f"did you mean '{ignoring}{near[0]}'?" if near else ""
-
-
-def must_be_one_of(word: object, known: Iterable[object]) -> tuple[str, str]:
-    """Return an error text that lists the names in `known`, and a hint, "" if no name is similar.
-
-    >>> must_be_one_of("gpu", ["auto", "cpu", "cuda"])
-    ('must be auto, cpu or cuda', "did you mean 'cpu'?")
-    """
-    names = list(dict.fromkeys(str(name) for name in known))
-    if 1 < len(names) <= FEW:
-        text = f"must be {', '.join(names[:-1])} or {names[-1]}"
-    else:
-        text = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
-    return text, did_you_mean(word, names)
-
-
-def similar_file(path: str) -> str:
-    """Return "did you mean 'path'?" with the file in the same folder that has the most similar name, or ""."""
-    typed = Path(path)
-    with suppress(OSError, ValueError):
-        names = [entry.name for entry in typed.parent.iterdir() if entry.name != typed.name]  # `path` may be a link
-        near = difflib.get_close_matches(typed.name, names, 1, NEAR_FILE)
-        return f"did you mean '{typed.with_name(near[0])}'?" if near else ""
-    return ""

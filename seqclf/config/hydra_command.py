@@ -9,43 +9,39 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seqclf.config.arguments import TypedArguments
 from seqclf.config.documentation import CONF
 from seqclf.config.override_checks import HydraArguments
-from seqclf.config.override_text import key_of
-from seqclf.config.targets import Config, locate
-from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.user_errors import fail, user_error
 from seqclf.errors import InputError, first_line
+from seqclf.settings.base import parse_options
+from seqclf.settings.override_text import key_of
 from seqclf.system import signals
 from seqclf.system.json_result import print_result
 from seqclf.system.run_folder import FAILURE, remove_empty_folder
 
-if TYPE_CHECKING:
-    from seqclf.config.options import CommandOptions
 
-
-def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None:
-    """Compose the config, check it by the pydantic model at the dotted path `options`, and call `function` with it."""
+def run_command(name: str, function: Callable[[Any], Any]) -> None:
+    """Compose the config of the command `name`, check it, and call `function` with it."""
     begun = False
 
     def run(config: DictConfig) -> None:
         nonlocal begun
         begun = True
-        job = HydraArguments(name, [*config_folders(), *typed_overrides()], options)
+        job = HydraArguments(name, [*config_folders(), *typed_overrides()])
         try:
             plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-            checked = check_config(job, plain, HydraConfig.get().runtime.choices)
+            checked = parse_options(job.command.settings, plain)
             with signals.raised():
                 result = function(checked)
             print_result(result)
@@ -65,10 +61,9 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
             fail(hydra_error(error, job))
 
     # Hydra reads the job name and the help text from the attributes of the function.
-    run.__module__, run.__qualname__, run.__name__ = function.__module__, function.__qualname__, name
-    run.__doc__ = function.__doc__
+    run.__module__, run.__qualname__, run.__name__ = f"seqclf.{name}", name, name
     main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(run)
-    typed = HydraArguments(name, sys.argv[1:], options)
+    typed = HydraArguments(name, sys.argv[1:])
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # Hydra should raise exceptions, and not print a report
     try:
         with signals.raised():
@@ -86,22 +81,6 @@ def _record_failure(error: BaseException) -> None:
     line = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {first_line(error)}"
     print(f"error: {line}" if isinstance(error, InputError) else traceback.format_exc(), file=sys.stderr)
     (run_folder() / FAILURE).write_text(line, encoding="utf-8")
-
-
-def check_config(typed: TypedArguments, plain: Config, groups: Collection[Any]) -> CommandOptions:
-    """Convert a composed config, with `groups`, to its pydantic model. Raises InputError for a wrong key."""
-    from seqclf.config.options import parse_options
-
-    model = locate(str(typed.options))
-    # Unknown keys in config files are allowed: variables of an experiment, and settings of other commands.
-    known = [*typed.keys, *typed.command.experiment_keys(typed.chosen)]
-    of_files = {path.partition(".")[0] for path in known}
-    added = OverridesParser.create().parse_overrides([text for text in typed.overrides if text.startswith("+")])
-    names = {str(override.package or override.key_or_group).partition(".")[0] for override in added}
-    unknown = (plain.keys() - model.model_fields.keys()) & names - of_files - set(groups)
-    if unknown:
-        raise typed.unknown_key(min(unknown))
-    return parse_options(model, plain)
 
 
 def run_folder() -> Path:

@@ -6,22 +6,24 @@ For a wrong argument, Hydra would print a page about its grammar.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from hydra.grammar.gen.OverrideLexer import InputStream, OverrideLexer  # type: ignore[attr-defined]
 
+from seqclf.config.arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
 from seqclf.config.documentation import GLOBAL_GROUP
 from seqclf.config.hints import OF_FILES
-from seqclf.config.override_text import argument, hydra_value, is_plain, key_of, label_text, quoted
-from seqclf.config.targets import locate
-from seqclf.config.typed_arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
 from seqclf.errors import InputError
+from seqclf.settings.override_text import argument, hydra_value, is_plain, key_of, label_text, quoted
+from seqclf.settings.validation_errors import takes_text
 
 SWEEP = ("--multirun", "-m")
 OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc")
 FILE_KEYS = (*OF_FILES, "data.labels")
+TOKEN = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[\[\]{}(),:]|[^\[\]{}(),:]+""")
 STARTS, ENDS = ("=", ",", "[", "{", ":", "("), ("", ",", "]", "}", ":", ")")  # what stands around a whole value
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 QUOTE = "quote the argument, 'KEY={a: b}', and in it a text with punctuation, \"KEY='a, b'\""
@@ -44,6 +46,14 @@ def _field_override(text: str) -> str:
     return f"++{block}={hydra_value({each: {'kind': kind} for each, kind in fields.items()})}"
 
 
+def _read(mark: str) -> str:
+    """Return the text of the number that Hydra reads a text as, or the text itself."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return label_text(kind(mark))
+    return mark
+
+
 class HydraArguments(TypedArguments):
     """The arguments of a command whose config Hydra composes."""
 
@@ -52,6 +62,7 @@ class HydraArguments(TypedArguments):
         for text in self.arguments:
             if text.startswith("-") and text.partition("=")[0] not in (*OPTIONS, *WITH_VALUE):
                 raise self.unknown_option(text)
+        self.check_keys()
         for text in self.overrides:
             self._check_override(text)
         self._check_data_files()
@@ -80,25 +91,19 @@ class HydraArguments(TypedArguments):
 
     def _with_quoted_names(self, text: str) -> str:
         """Quote the numbers of an override that name something, such as the column 2024_01 (not 202401)."""
-        lexer = OverrideLexer(InputStream(text))
-        lexer.removeErrorListeners()
-        tokens = [token for token in lexer.getAllTokens() if token.type != OverrideLexer.WS]
-        marks = [token.text.strip() for token in tokens] + [""]
-        result, entry, key = text, "", key_of(text)
-        for token, before, mark, after in zip(tokens, ["", *marks], marks, marks[1:], strict=False):
+        key, _, value = text.partition("=")
+        is_text = takes_text(self.command.settings, key_of(text))
+        result, before, entry = f"{key}=", "=", ""
+        for token, after in pairwise([*TOKEN.findall(value), ""]):
+            mark = token.strip()
             entry = before if mark == ":" else entry
-            read = {OverrideLexer.INT: int, OverrideLexer.FLOAT: float}.get(token.type)
-            if read is None or before not in STARTS or after not in ENDS or label_text(read(mark)) == mark:
-                continue
-            if after == ":" and before != "=":
-                remedy = f"set {key} in a YAML file, with '{mark}' in quotes"
-                raise InputError(text, f"the key {mark} would be read as {label_text(read(mark))}", remedy)
-            from seqclf.config.validation_errors import takes_text  # imports pydantic, which is slow
-
-            owner, name = ("seqclf.data.options.DataOptions", key[5:]) if key[:5] == "data." else (self.options, key)
-            if entry in ("column", "columns") or (owner and takes_text(locate(owner), name)):
-                start = len(result) - len(text) + token.start  # `result` grows in front of the token
-                result = f"{result[:start]}'{mark}'{text[token.stop + 1 :]}"
+            read = _read(mark) if before in STARTS and after in ENDS else mark
+            if read != mark and after == ":":
+                remedy = f"set {key_of(text)} in a YAML file, with '{mark}' in quotes"
+                raise InputError(text, f"the key {mark} would be read as {read}", remedy)
+            is_name = read != mark and (is_text or entry in ("column", "columns"))
+            result += token.replace(mark, f"'{mark}'") if is_name else token
+            before = mark or before
         return result
 
     def _check_override(self, text: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqclf.config.override_text import hydra_value
+from seqclf.settings.override_text import hydra_value
 
-# Keys of conf/train.yaml that change nothing about the trained model.
+# Keys of `train` that change nothing about the trained model.
 NOT_OF_FIT = ("checkpoint", "overwrite", "export", "logger", "baseline", "baseline_limit")
 CLASS = "._target_"
 MAX_VALUE = 30  # characters of a value; a query has more

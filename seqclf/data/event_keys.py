@@ -8,13 +8,13 @@ from itertools import product
 
 import pyarrow as pa
 
-from seqclf.config.override_text import argument
 from seqclf.data.encoding.declaration import MIN_MEAN_WORDS
-from seqclf.data.options import DataOptions
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.schema.casts import plain, quote_identifier, time_in_seconds
 from seqclf.data.schema.cell_types import is_text, looks_like_lists, looks_timed, mean_words
 from seqclf.errors import InputError
+from seqclf.settings.data import DataOptions
+from seqclf.settings.override_text import argument
 
 MIN_GROUPS = 10  # minimum number of groups of an event table
 MIN_EVENTS = 3  # minimum mean number of different times per group; a row and its duplicates have one time

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.config.override_text import hydra_value, shell_word
 from seqclf.data.encoding.declaration import (
     build_schema,
     columns_of,
@@ -30,11 +29,10 @@ from seqclf.data.encoding.declaration import (
 from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.encoding.registry import KINDS
 from seqclf.data.event_keys import times_of_sequences
-from seqclf.data.options import DataOptions
 from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantities
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, reader_of, source_of
 from seqclf.data.schema.casts import GROUP_NAME, LABEL
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
@@ -46,6 +44,8 @@ from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
+from seqclf.settings.data import DataOptions
+from seqclf.settings.override_text import hydra_value, shell_word
 from seqclf.system import progress
 
 FEW_LABELS = 20  # labels of any form are accepted as classes up to this number of distinct labels
@@ -88,7 +88,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
             "not set",
             "give a file, a glob or a URL: data.train=train.parquet",
         )
-    sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
+    sources = {name: source for name in SPLITS if (source := source_of(options, name)) is not None}
     with progress.stage("listing files"):
         states = states_of(options, sources)
     entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, states)}")
@@ -211,7 +211,7 @@ def build_dataset(
         "report": {name: counts.to_dict() for name, counts in report.items()},
         "leaks": leaks.to_dict(),
         "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
-        "reader": options.reader(),
+        "reader": reader_of(options),
         "notes": notes,
     }
     (folder / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
@@ -248,7 +248,7 @@ def _collect_all(
 
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
     """The table may also hold static fields, and the columns of `data.group` and `data.split.column`."""
-    source = options.source("labels")
+    source = source_of(options, "labels")
     if source is None:
         return None
     id_columns = options.group_by or (str(options.id),)

@@ -76,7 +76,7 @@ def find_alarms(
 ) -> list[Alarm]:
     """Return the alarms about the metrics of a split, the gravest alarm first.
 
-    `targets`: labels for which conf/decision sets a threshold, which may lower the accuracy. `auroc`: confidence
+    `targets`: labels for which `decision` sets a threshold, which may lower the accuracy. `auroc`: confidence
     interval of the AUROC of the positive label, or None. `argmax`: metrics of the same rows if the most probable label
     is predicted, None without targets. `effect`: design effect of the accuracy, which divides the row counts. `few`:
     labels whose threshold is set by too few rows.

@@ -23,10 +23,9 @@ from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choos
 from seqclf.evaluation.decisions.decision import FOLDS, RULES, Decision
 from seqclf.evaluation.decisions.forcing_rows import forcing_rows
 from seqclf.evaluation.decisions.target_table import target_rows
+from seqclf.evaluation.ladder import NEW, OLD, Contender, JudgedRows, Rung, build_ladder, most_probable
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
-from seqclf.evaluation.ladder import Contender, JudgedRows, Rung, build_ladder, most_probable
 from seqclf.evaluation.next_step import FinishedTraining, next_step
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import (
     BaselineCandidate,
     BaselineMetrics,
@@ -40,6 +39,7 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, Scores, positions_in, taken
 from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
 from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.settings.decision import DecisionOptions
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
@@ -263,15 +263,7 @@ def _compare(
     between = [scores for scores in compared if scores.role not in (ORDER_BLIND, NETWORK)]
     whole = replace(network, splits=evaluation.outputs)
     positions = positions_in(order_blind[0], whole, split) if order_blind else np.arange(len(outputs.labels))
-    targets = () if network.positive else evaluation.decision.targets
-    rows = JudgedRows(
-        outputs.labels[positions],
-        network.classes,
-        network.positive,
-        monitor,
-        group_codes(None if outputs.groups is None else outputs.groups[positions]),
-        {guarantee.label: network.classes.index(guarantee.label) for guarantee in targets},
-    )
+    rows = _rows(network, evaluation, monitor, positions)
     trained = Contender(network.model, RowPredictions(evaluation.predicted, evaluation.probabilities), metrics)
     ladder = {scores.name: Contender(scores.model, _all_rows(scores, whole, split)) for scores in between}
     ladder = {name: model.take(positions) for name, model in {**ladder, network.name: trained}.items()}
@@ -288,15 +280,53 @@ def _compare(
     return baseline, build_ladder(ladder, rows, {(network.name, ORDER_BLIND_RUNG): comparison})
 
 
-def _all_rows(scores: Scores, whole: Scores, split: str) -> RowPredictions:
-    """Return the predictions of a model in the order of all rows of a split. Raises InputError if it lacks some."""
+def compare_with(
+    judged: Judged, network: Scores, old: Scores, decision: Decision | None, monitor: str | None
+) -> tuple[Rung, ...]:
+    """Return the rungs of another model, under its `decision`, and of a judged network on the same rows.
+
+    Raises InputError for other rows, labels or classes.
+    """
+    evaluation, split = judged.evaluation, judged.evaluation.split
+    if old.classes != network.classes or split not in old.splits:
+        problem = f"hold no rows of {split}" if split not in old.splits else "are for other classes"
+        raise InputError(f"scores of {old.model}", problem, "score the same rows")
+    whole = replace(network, splits=evaluation.outputs)
+    rows = _rows(network, evaluation, monitor, np.arange(len(evaluation.last.labels)))
+    of_new = RowPredictions(evaluation.predicted, evaluation.probabilities)
+    contenders = {
+        OLD: Contender(old.model, _all_rows(old, whole, split, decision)),
+        NEW: Contender(network.model, of_new, judged.result.metrics),
+    }
+    return build_ladder(contenders, rows)
+
+
+def _rows(network: Scores, evaluation: Evaluation, monitor: str | None, positions: np.ndarray) -> JudgedRows:
+    outputs = evaluation.last
+    targets = () if network.positive else evaluation.decision.targets
+    return JudgedRows(
+        outputs.labels[positions],
+        network.classes,
+        network.positive,
+        monitor,
+        group_codes(None if outputs.groups is None else outputs.groups[positions]),
+        {guarantee.label: network.classes.index(guarantee.label) for guarantee in targets},
+    )
+
+
+def _all_rows(scores: Scores, whole: Scores, split: str, decision: Decision | None = None) -> RowPredictions:
+    """Return the predictions of a model in the order of all rows of a split. Raises InputError if it lacks some.
+
+    `decision`: None for the most probable class.
+    """
     positions = positions_in(scores, whole, split)
-    if len(np.unique(positions)) < len(whole.splits[split].labels):
-        raise InputError(f"scores of {scores.name}", f"lack rows of {split}", "score the same rows")
-    probabilities = scores.probabilities(split)
-    ordered = np.empty_like(probabilities)
-    ordered[positions] = probabilities
-    return most_probable(ordered)
+    if not np.array_equal(np.sort(positions), np.arange(len(whole.splits[split].labels))):
+        raise InputError(f"scores of {scores.name}", f"lack rows of {split}, or repeat them", "score the same rows")
+    order = np.argsort(positions)
+    if decision is None:
+        return most_probable(scores.probabilities(split)[order])
+    logits = scores.splits[split].logits[order]
+    return RowPredictions(decision.choose(logits), decision.probabilities(logits))
 
 
 def _baseline(

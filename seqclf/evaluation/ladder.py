@@ -20,6 +20,7 @@ from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredic
 from seqclf.system.json_result import JsonResult
 
 ORDER_BLIND, NETWORK = "order-blind", "network"  # names of rungs
+OLD, NEW = "old", "new"  # and of two models that are compared
 
 
 @dataclass(frozen=True, kw_only=True)

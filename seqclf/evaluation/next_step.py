@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.evaluation.alarms import CHANCE, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baselines.baseline_alarms import rounded_up
 from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
 from seqclf.evaluation.decisions.holdout import folds_setting
 from seqclf.evaluation.decisions.thresholds import SURE
 from seqclf.evaluation.run_result import REASONS, RunResult
+from seqclf.settings.data import ALL_FOLDS
 
-MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto (conf/trainer/default.yaml)
+MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto
 ADVISED_EPOCHS = 30  # smallest number of epochs that is advised after a training that was too short
 LAST_EPOCHS = 0.9  # a best epoch in the last tenth of the training may mean that the training ended too early
 MAX_SHORT_STEPS = 3000  # optimizer steps; the falling learning rate makes the last epochs of a longer training the best

@@ -365,6 +365,8 @@ def positions_in(part: Scores, whole: Scores, split: str) -> np.ndarray:
         places = np.searchsorted(all_rows.positions, some.positions, sorter=order)
         positions = order[np.minimum(places, len(order) - 1)]
         is_same = all_rows.positions[positions] == some.positions
+    elif some.ids is not None and all_rows.ids is not None and some.ids.equals(all_rows.ids):  # ids may repeat
+        positions, is_same = np.arange(len(some.ids)), np.ones(len(some.ids), bool)
     else:
         assert some.ids is not None and all_rows.ids is not None, "rows of a file"
         for ids in (some.ids, all_rows.ids):

@@ -14,8 +14,6 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.config.argument_types import checks_values
-from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
@@ -23,6 +21,7 @@ from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.network import Loss, TrainingLoss
 from seqclf.models.pooling import token_mask
 from seqclf.models.streaming import ChunkStep, State
+from seqclf.settings.base import NonNegative
 
 GAIN_WEIGHT = 0.02  # weight of each new batch in the running mean `AdaptiveClassifier.gain`
 START_BIAS = -3.0  # initial bias of the stop logit; a stop probability of 5 % lets early training read many tokens
@@ -101,7 +100,6 @@ class AdaptiveClassifier(SequenceClassifier):
     gain: Tensor
     threshold: Tensor
 
-    @checks_values("model")
     def __init__(
         self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: NonNegative = 0.1, **arguments: Any
     ):

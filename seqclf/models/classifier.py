@@ -8,15 +8,14 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count, NonNegative
 from seqclf.data.field_spec import FieldSpec, token_specs
 from seqclf.models.embedding import FieldEmbedding, StaticFields
 from seqclf.models.encoder import SequenceEncoder, build_encoder, check_structure
 from seqclf.models.network import Fields, HostLengths, SequenceNetwork
-from seqclf.models.options import DropoutShare, PoolingNames
+from seqclf.models.options import PoolingNames
 from seqclf.models.pooling import Pooling
 from seqclf.models.streaming import ChunkStep
+from seqclf.settings.base import Count, DropoutShare, NonNegative
 
 
 class SequenceClassifier(SequenceNetwork):
@@ -45,7 +44,6 @@ class SequenceClassifier(SequenceNetwork):
     # Arguments of this class whose values a subclass fixes. A config of the subclass cannot set these arguments.
     fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
-    @checks_values("model")
     def __init__(
         self,
         fields: Sequence[FieldSpec],

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
+from seqclf.config.build import arguments_of, build, locate, locate_subclass
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.errors import InputError
 
@@ -106,21 +106,12 @@ def build_encoder(
     """Build the encoder that a config describes.
 
     `encoder`: config with the class in `_target_`, whose values take precedence. `arguments`: further keyword
-    arguments. `optional`: arguments that are passed only if the constructor accepts them. Raises InputError if the
-    constructor does not accept an argument in `encoder` or `arguments`.
+    arguments. `optional`: arguments that are passed only if the signature of the constructor contains them.
     """
-    if "_target_" not in encoder:
-        raise InputError("model.encoder", "names no class", "set model.encoder._target_")
-    located = locate_subclass(encoder["_target_"], SequenceEncoder, "model.encoder._target_")
-    settings = {name: value for name, value in encoder.items() if name != "_target_"}
-    parameters = set(arguments_of(located).names)
-    taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
-    provided = {"input_size", *taken}
-    # All parameters count as set here, because `arguments` may set those that `encoder` does not.
-    check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
-    check_arguments("model", located, [*arguments, *settings], provided)
-    extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}
-    built = build(encoder, SequenceEncoder, "model.encoder._target_", input_size=input_size, **extra)
+    names = arguments_of(locate_subclass(encoder["_target_"], SequenceEncoder, "model.encoder._target_")).names
+    taken = {name: value for name, value in optional.items() if name in names}
+    settings = {**taken, **arguments, **encoder}
+    built = build(settings, SequenceEncoder, "model.encoder._target_", input_size=input_size)
     if not isinstance(getattr(built, "size", None), int):
         raise InputError(
             f"model.encoder._target_={encoder['_target_']}",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.targets import build, locate_subclass
+from seqclf.config.build import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
 from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
@@ -75,12 +75,11 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         raise InputError(
             f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
         )
-    check_members(networks[0], len(networks))
     check_outputs(networks[0], fields)
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 
-def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int) -> None:
+def check_members(network: type[SequenceNetwork], members: int) -> None:
     """Raise InputError if a network with extra outputs has more than one member: members would have other ones."""
     names = ", ".join(network.extra_outputs)
     if names and members != 1:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
-from typing_extensions import TypedDict
+from pydantic import AfterValidator, BeforeValidator
 
-from seqclf.config.hints import must_be_one_of
-from seqclf.config.options import Count
 from seqclf.errors import RefusedValueError
+from seqclf.settings.similar_names import must_be_one_of
 
 RUN_SETTINGS = ("members",)  # keys of the block `model` that no network takes
 POOLINGS = ("last", "mean", "max", "attention")
@@ -36,24 +34,6 @@ def check_field_name(value: Any) -> str:
 
 CellName = Literal["lstm", "gru", "rnn"]
 Composition = Literal["child_sum", "binary"]
-DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 FieldName = Annotated[str, BeforeValidator(check_field_name)]
 Layout = Literal["auto", "padded", "packed"]
 PoolingNames = Annotated[str, AfterValidator(check_pooling)]
-
-
-class NetworkArguments(TypedDict, total=False):
-    """The block `model` of a config: a network's class and arguments, which are checked when the class is imported."""
-
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
-
-    _target_: Required[str]
-    members: Count
-
-
-def with_run_settings(model: Any) -> Any:
-    """Add the default value of `members`, which is a setting of the run and not an argument of a network."""
-    return {**model, "members": model.get("members", 1)}
-
-
-ModelArguments = Annotated[NetworkArguments, AfterValidator(with_run_settings)]

@@ -6,12 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count
 from seqclf.errors import InputError
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
+from seqclf.settings.base import Count, DropoutShare
 
 ROTARY_BASE = 10_000.0  # the rotations have wavelengths from 2 pi to almost 2 pi * ROTARY_BASE tokens (Su et al. 2021)
 
@@ -154,7 +152,6 @@ class Transformer(SequenceEncoder):
     (torch.Size([2, 5, 8]), tensor([5, 2]))
     """
 
-    @checks_values("model")
     def __init__(
         self,
         input_size: int,

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from seqclf.documents.blocks import Block, Table, Text
+from seqclf.documents.blocks import Block, Section, Table, Text
 from seqclf.documents.formatting import NO_VALUE, score
-from seqclf.evaluation.ladder import NETWORK, ORDER_BLIND, Rung
+from seqclf.evaluation.ladder import NETWORK, NEW, OLD, ORDER_BLIND, Rung
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.uncertainty.comparison import MetricComparison
 from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
 
-SUBJECTS = {NETWORK: "The network"}
-OBJECTS = {ORDER_BLIND: "what ignores the order"}
+SUBJECTS = {NETWORK: "The network", NEW: "The new model"}
+OBJECTS = {ORDER_BLIND: "what ignores the order", OLD: "the old model"}
 TABLE_METRICS = ("auroc", "accuracy", "recall", "loss")
 
 
@@ -31,6 +31,13 @@ def ladder_blocks(result: RunResult) -> list[Block]:
         f"Ladder: each model on the same {ladder[0].rows:,} rows of {result.split}, and what it adds to the row above."
     )
     return [Text(intro, soft=True), ladder_table(ladder), Text(" ".join(sentences))]
+
+
+def compared_section(rungs: Sequence[Rung]) -> Section:
+    """Return the comparison of a judged model with another one: the second of two rungs, and the first."""
+    old, new = rungs
+    intro = f"The old model and the judged one, on the same {new.rows:,} rows."
+    return Section("Compared", [Text(intro, soft=True), ladder_table(rungs), Text(gain_sentence(new, old))])
 
 
 def ladder_table(ladder: Sequence[Rung]) -> Table:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqclf.config.override_text import argument
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import Schema
 from seqclf.documents.blocks import Alerts, Block, Code, Document, Section, Table, Text
@@ -15,13 +14,14 @@ from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import verdict_blocks
 from seqclf.report.sections.breakdowns import length_table
 from seqclf.report.verdict import verdict_of
+from seqclf.settings.override_text import argument
 
 MAX_FIELDS = 40
 OWN_PACKAGE = "seqclf."
 FEW_ROWS = 30  # rows of a class; with fewer rows, the metrics of the class are imprecise
 
 RUN = """seqclf predict bundle=PATH input=new.parquet output=scores.parquet
-seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label} report=report.html"""
+seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label}"""
 
 
 def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:

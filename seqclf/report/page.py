@@ -9,6 +9,7 @@ from seqclf.documents.blocks import Document, Section
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.documents.html import render_document
 from seqclf.evaluation.results import SplitOutputs
+from seqclf.report.ladder import compared_section
 from seqclf.report.report import Report
 from seqclf.report.score_table import verdict_blocks
 from seqclf.report.sections.breakdowns import classes_section, lengths_section, periods_section
@@ -81,7 +82,8 @@ def write_report(report: Report, path: Path) -> None:
 def report_document(report: Report) -> Document:
     """Return a report as a document: the verdict on the model, followed by all sections."""
     verdict_section = Section("Verdict", verdict_blocks(report.result))
-    sections = (verdict_section, *(section(report) for section in SECTIONS))
+    compared = compared_section(report.against) if report.against else None
+    sections = (verdict_section, compared, *(section(report) for section in SECTIONS))
     verdict = report.verdict
     return Document(
         shortened(report.title),

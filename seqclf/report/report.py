@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.token_table import DescribedRow
+from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.over_time import PeriodScores
 from seqclf.evaluation.results import MAX_MISTAKES, Evaluation, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
@@ -38,7 +39,7 @@ class Report:
     that the metrics are computed from. `mistakes`: the worst misclassified rows. `history`: the rows of metrics.csv.
     `best_epoch`: the exported epoch, counted from 0 as in metrics.csv. `created`: time when the report was made.
     `sources`: dict split → source of its rows. `bundle`: folder of the evaluated bundle (an exported model). `periods`:
-    scores of the split by time.
+    scores of the split by time. `against`: rungs of an old model and of this one.
     """
 
     title: str
@@ -54,6 +55,7 @@ class Report:
     sources: Mapping[str, str] = field(default_factory=dict)
     bundle: str | None = None
     periods: Sequence[PeriodScores] = ()
+    against: Sequence[Rung] = ()
 
     @property
     def split(self) -> str:

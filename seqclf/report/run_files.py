@@ -17,9 +17,9 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decisions.forcing_rows import ForcingRow
 from seqclf.evaluation.judge import Facts, Judged, judged_at
 from seqclf.evaluation.next_step import FinishedTraining
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
+from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import CURVES, DATA, FIT, FORCING, METRICS
 from seqclf.system.state_validation import read_json, read_yaml

@@ -9,18 +9,23 @@ from typing import Any
 
 from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.targets import Trust, require_trusted, targets
+from seqclf.config.build import Trust, require_trusted
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
-from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
 from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.documents.terminal import show_note
+from seqclf.errors import InputError
+from seqclf.evaluation.decisions.holdout import hold_out
 from seqclf.evaluation.judge import Facts, Judged
 from seqclf.evaluation.results import Evaluation
 from seqclf.report.page import write_report
 from seqclf.report.report import Mistake, Report, worst_mistakes
 from seqclf.report.run_files import best_epoch
+from seqclf.settings.base import parse_options
+from seqclf.settings.data import DataOptions
+from seqclf.settings.decision import DecisionOptions
 from seqclf.system import progress
 from seqclf.system.version import package_versions
 
@@ -63,8 +68,7 @@ def run_data(settings: Mapping[str, Any], trust: Trust) -> DataOptions:
 
     `trust`: packages other than seqclf whose code the options may run. Raises InputError for code of another package.
     """
-    for key, target in targets(settings["data"], "config.yaml: data"):
-        require_trusted(key, target, ("seqclf",), trust)
+    require_trusted(settings["data"], "config.yaml: data", ("seqclf",), trust)
     return DataOptions.build(**settings["data"])
 
 
@@ -82,8 +86,25 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
     return worst_mistakes(evaluation, dataset.classes, described)
 
 
+def run_dataset(settings: Mapping[str, Any], trust: Trust) -> Dataset | None:
+    """Return the data of a run, None with a note if its files are gone or its code is not trusted."""
+    try:
+        data = run_data(settings, trust)
+        return hold_out(prepare(data), parse_options(DecisionOptions, settings["decision"], "decision"))
+    except InputError as error:
+        show_note(f"the report shows no rows: {error}")
+        return None
+
+
 def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> None:
-    """Write the report on a run. `dataset`: its data, None if the data is gone: the page then shows no rows.
+    """Write the report on a run."""
+    report = run_report(dataset, judged, facts, run)
+    with progress.stage("writing the report"):
+        write_report(report, path)
+
+
+def run_report(dataset: Dataset | None, judged: Judged, facts: Facts, run: Path) -> Report:
+    """Return the content of the page on a run. `dataset`: None if its data is gone: the page then shows no rows.
 
     The worst errors show the contributions of their tokens if the run has a bundle.
     """
@@ -95,7 +116,7 @@ def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts:
     elif dataset is not None:
         with progress.stage("explaining the worst errors"):
             mistakes = run_mistakes(dataset, judged.evaluation, bundle)
-    report = Report(
+    return Report(
         title=data_title(config["data"]["name"], config["data"].get("train")),
         result=result,
         evaluation=judged.evaluation,
@@ -108,8 +129,6 @@ def write_run_report(path: Path, dataset: Dataset | None, judged: Judged, facts:
         created=datetime.now().astimezone(),
         sources=split_sources(config["data"]),
     )
-    with progress.stage("writing the report"):
-        write_report(report, path)
 
 
 def _is_data_of(dataset: Dataset, evaluation: Evaluation) -> bool:

@@ -30,7 +30,7 @@ BETWEEN_GROUPS = (
 )
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
 PICKED = (
-    "Each line is what seqclf judge gives for its target, on average on the left, and {confidence:.0%} sure with "
+    "Each line is what seqclf evaluate gives for its target, on average on the left, and {confidence:.0%} sure with "
     "decision.confidence={confidence:g} on the right. A statement is for a target set before these rows were seen. "
 )
 COST = (

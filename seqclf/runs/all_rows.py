@@ -15,7 +15,6 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
 from seqclf.documents.formatting import enumeration
@@ -24,6 +23,7 @@ from seqclf.errors import InputError
 from seqclf.runs.threshold_rows import all_cross_fit
 from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.runs.training import Training, run_trainer, take_weights
+from seqclf.settings.data import ALL_FOLDS
 from seqclf.system import progress
 from seqclf.system.run_folder import MODEL
 from seqclf.training.callbacks import StopOnSignal, TrainingProgress
@@ -120,7 +120,7 @@ def _new_task(training: Training, rows: Split) -> SequenceTask:
     config, dataset = training.config, training.dataset
     with isolate_rng():
         pl.seed_everything(config.seed, workers=True, verbose=False)
-        task = make_task(config.model_dump(), replace(dataset, splits={**dataset.splits, "train": rows}))
+        task = make_task(config, replace(dataset, splits={**dataset.splits, "train": rows}))
         if config.start is not None:
             take_weights(task, Path(config.start))
     task.hparams["dataset"]["rows"] = dataset.description()["rows"]  # the splits of the data stay as they are

@@ -9,10 +9,10 @@ from seqclf.documents.terminal import console
 from seqclf.runs.prepare import open_data, write_json
 from seqclf.runs.threshold_rows import fit_to_validation
 from seqclf.runs.training import Training
+from seqclf.settings.training import TrainConfig
 from seqclf.system.run_folder import FIT, MODEL
 from seqclf.training.load_task import save_model
 from seqclf.training.loggers.run_logger import RunLogger
-from seqclf.training.options import TrainConfig
 
 
 def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> None:

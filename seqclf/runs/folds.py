@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from seqclf.data.encoding.declaration import declared_fields
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -31,12 +30,14 @@ from seqclf.runs.processes.process_settings import process_settings
 from seqclf.runs.steps import export, judge, report
 from seqclf.runs.threshold_rows import with_holdout
 from seqclf.runs.training import Training
+from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.decision import AUTO
+from seqclf.settings.training import TrainConfig
 from seqclf.survey.outlook import show_outlook
 from seqclf.system import signals
 from seqclf.system.run_folder import CURVES, DATA, FIT, FOLD, claim_run_folder, remove_outputs, run_outputs
 from seqclf.system.state_validation import read_json
 from seqclf.training.checks.check_targets import resolve_targets
-from seqclf.training.options import AUTO, TrainConfig
 
 TEST = "test"
 ESTIMATE = f"each fold is judged at the threshold that the other folds set: {CROSS_VALIDATED}"

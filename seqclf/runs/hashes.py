@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.config.targets import is_foreign, package_of, targets
+from seqclf.config.build import is_foreign, package_of, targets
 from seqclf.data.storage.store import Split
 
 LIBRARIES = ("torch", "lightning", "torchmetrics")  # a class of these does not change under a run

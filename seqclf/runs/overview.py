@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
+from seqclf.settings.override_text import argument
 
 MAX_COLUMNS, MAX_FIELDS = 4, 12  # shown columns of a field, and fields
 

@@ -15,6 +15,7 @@ from seqclf.runs.hashes import code_hashes, file_hash, hash_of
 from seqclf.runs.prepare import prepare
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.runs.steps import export, judge, report, score
+from seqclf.settings.training import TrainConfig
 from seqclf.system.atomic_files import write_output
 from seqclf.system.run_folder import (
     CURVES,
@@ -30,7 +31,6 @@ from seqclf.system.run_folder import (
 )
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
-from seqclf.training.options import TrainConfig
 
 Step = Callable[[Path, TrainConfig], None]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import yaml
 
-from seqclf.config.options import parse_options
 from seqclf.data import prepare as data
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.storage.dataset import Dataset, open_dataset
@@ -29,6 +28,8 @@ from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.process_settings import OWN_THREADS, idle_threads
 from seqclf.runs.threshold_rows import with_head_patience, with_holdout
 from seqclf.runs.training import Training
+from seqclf.settings.base import parse_options
+from seqclf.settings.training import TrainConfig
 from seqclf.survey.survey import survey_dataset
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
@@ -36,7 +37,6 @@ from seqclf.system.run_folder import DATA, is_resumed, remove_outputs, run_outpu
 from seqclf.system.state_validation import read_json, read_yaml
 from seqclf.training.checks.check_targets import resolve_targets
 from seqclf.training.loggers.run_logger import require_installed
-from seqclf.training.options import TrainConfig
 
 
 def prepare(run: Path, config: TrainConfig) -> None:

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pyarrow.compute as pc
 from omegaconf import OmegaConf
-from pydantic import BeforeValidator
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import labelled_sources, predict_labelled
-from seqclf.config.options import CommandOptions, Text, parse_options
-from seqclf.config.targets import read_trust, require_trusted, targets
+from seqclf.config.build import require_trusted
 from seqclf.data.encoding.declaration import declared_fields
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.sources import source_of
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.ladder import JudgedRows
@@ -26,26 +25,14 @@ from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.run_comparison import FinishedRun, matched, read_runs
 from seqclf.runs.train import run_training
 from seqclf.runs.training import what_differs
+from seqclf.settings.base import parse_options
+from seqclf.settings.commands import RetrainConfig
+from seqclf.settings.training import TrainConfig, recipe_of
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import MODEL, run_outputs
 from seqclf.training.load_task import load_task
-from seqclf.training.options import LoggerOptions, TrainConfig, recipe_of
 
 NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}
-
-
-class RetrainConfig(CommandOptions):
-    """Config of the command `retrain`. See conf/retrain.yaml for the meaning and default of each key."""
-
-    bundle: Text
-    run: Text | None
-    checkpoint: Text | None
-    data: dict[str, Any]
-    trainer: dict[str, Any]
-    logger: LoggerOptions
-    settings: dict[str, Any] | None
-    trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
-    seed: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +102,7 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
     recipe = old.manifest.get("recipe")
     if recipe is None:
         raise InputError(f"bundle={config.bundle}", "holds no recipe", "export it by seqclf train of this version")
-    for key, target in targets(recipe, f"bundle={config.bundle}: recipe"):
-        require_trusted(key, target, ("seqclf", "torch"), config.trust)
+    require_trusted(recipe, f"bundle={config.bundle}: recipe", ("seqclf", "torch"), config.trust)
     recipe = recipe_of(recipe)  # a bundle of others may name files and callbacks
     given = {"data": config.data, "trainer": config.trainer}
     blocks: dict[str, Any] = {key: {**given[key], **recipe[key]} for key in given}
@@ -157,7 +143,7 @@ def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier)
 
 def _compared(old: Classifier, new: FinishedRun, training: TrainConfig) -> tuple[int, MetricComparison]:
     """Return the number of held-out rows, and the comparison of the new model with the old one on them."""
-    split = new.split if training.data.source(new.split) is not None else "train"
+    split = new.split if source_of(training.data, new.split) is not None else "train"
     if split == "train":
         show_note("the held-out rows are of data.train: where the old model was trained on them, it looks too good")
     source, labels = labelled_sources(old, training.data, split)

@@ -16,14 +16,12 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.strange_values import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.judge import judge as judge_scores
-from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import FOLDER, read_contenders, write_contenders
 from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result
 from seqclf.report.run_report import write_run_report
@@ -34,13 +32,15 @@ from seqclf.runs.score import score_contenders
 from seqclf.runs.threshold_rows import all_rows_set_thresholds, asked_recipe, basis_of, cross_fitted
 from seqclf.runs.trainer import device_of
 from seqclf.runs.training import trusted
+from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.decision import AUTO
+from seqclf.settings.training import TrainConfig
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, remove_outputs
 from seqclf.system.state_validation import read_json
 from seqclf.training.load_task import load_task
-from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
 MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
@@ -143,4 +143,4 @@ def warned(run: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        warnings.warn(f"report.html: {error!r}; seqclf report run={run} writes it again", stacklevel=3)
+        warnings.warn(f"report.html: {error!r}; seqclf evaluate run={run} output=FOLDER writes it anew", stacklevel=3)

@@ -9,20 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqclf.config.targets import locate_subclass
-from seqclf.data.splitting.options import ALL_FOLDS
+from seqclf.config.build import locate_subclass
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
 from seqclf.evaluation.decisions.choose_decision import has_guaranteed_rule
 from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
-from seqclf.evaluation.options import AUTO
 from seqclf.evaluation.scores import Scores
 from seqclf.models.ensemble import networks_of
 from seqclf.models.network import SequenceNetwork, cross_fits
+from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.decision import AUTO
+from seqclf.settings.training import TrainConfig
 from seqclf.training.exact_resume import rows_of
-from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
 HEAD_PATIENCE = 3  # validations, where the config says auto

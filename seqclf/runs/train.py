@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
@@ -24,6 +23,9 @@ from seqclf.runs.processes.process_settings import process_settings
 from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.runs.steps import export, judge, report, score, warned
 from seqclf.runs.threshold_rows import reason_to_hold_out
+from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.decision import AUTO
+from seqclf.settings.training import RuntimeOptions, TrainConfig
 from seqclf.survey.outlook import show_outlook
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import (
@@ -39,7 +41,6 @@ from seqclf.system.run_folder import (
 from seqclf.system.signals import Terminated
 from seqclf.system.state_validation import read_json
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, open_logger
-from seqclf.training.options import AUTO, RuntimeOptions, TrainConfig
 from seqclf.training.resume import newest_checkpoint
 
 

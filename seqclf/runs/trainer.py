@@ -16,11 +16,12 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import StrategyRegistry
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.targets import Config
+from seqclf.config.build import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
 from seqclf.models.embedding import load_vectors
 from seqclf.runs.processes.ranks import torchrun_ranks
+from seqclf.settings.training import TrainConfig
 from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.training.callbacks import AtomicCheckpointIO
 from seqclf.training.task import SequenceTask
@@ -29,16 +30,10 @@ FORKS = ("spawn", "fork", "notebook")  # endings of the names of strategies whos
 DDP = "use trainer.strategy=ddp"
 
 
-def make_task(config: Config, dataset: Dataset) -> SequenceTask:
+def make_task(config: TrainConfig, dataset: Dataset) -> SequenceTask:
     """Return the task of a config, with the dataset's pretrained vectors in its network, or raise InputError."""
-    task = SequenceTask(
-        dataset.description(),
-        config["model"],
-        config["loss"],
-        config["optimizer"],
-        config["monitor"],
-        config["seed"],
-    )
+    blocks: tuple[Any, Any, Any] = (config.model, config.loss, config.model_dump()["optimizer"])
+    task = SequenceTask(dataset.description(), *blocks, config.monitor, config.seed)
     for name, vectors in dataset.vectors().items():
         load_vectors(task.model, name, vectors)
     task.make_optimizer(steps=1)  # raises InputError for impossible settings before any file is written

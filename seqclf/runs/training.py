@@ -16,7 +16,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.targets import package_of, targets
+from seqclf.config.build import Checked, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
@@ -24,6 +24,7 @@ from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.runs.processes.process_settings import training_threads, using_threads
 from seqclf.runs.processes.ranks import explained_loss, launching_ranks
 from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
+from seqclf.settings.training import TrainConfig
 from seqclf.system.run_folder import CURVES, resume_advice
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import StopOnSignal, TrainingProgress, checkpoints, early_stopping, write_checkpoint
@@ -35,7 +36,6 @@ from seqclf.training.head_stopping import HeadStopping
 from seqclf.training.length import epochs_between_checkpoints, resolve_length
 from seqclf.training.load_task import load_task, set_by_validation
 from seqclf.training.not_finite import NotFiniteSteps
-from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable, epochs_started, newest_checkpoint
 from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.task import SequenceTask
@@ -94,8 +94,8 @@ class Training:
         _check_monitor(config.monitor, dataset)
         pl.seed_everything(config.seed, workers=True, verbose=False)  # so that each build has the same initial weights
         batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
-        task = make_task(config.model_dump(), dataset)
-        config = config.model_copy(update={"model": task.hparams["model"]})  # with what a network takes from the data
+        task = make_task(config, dataset)
+        config = config.model_copy(update={"model": Checked(task.hparams["model"])})  # with what the data resolves
         if config.start is not None and config.checkpoint is None:  # a resumed training has weights of its own
             take_weights(task, Path(config.start))
         config = resolve_length(config, batches, task.model.shortening)

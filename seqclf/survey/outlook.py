@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.data.splitting.options import ALL_FOLDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
@@ -17,8 +16,9 @@ from seqclf.evaluation.decisions.decision import COUNTED
 from seqclf.evaluation.decisions.holdout import folds_setting, holdout_rows, resolve_holdout
 from seqclf.evaluation.decisions.target_table import CONFIDENCE
 from seqclf.evaluation.decisions.thresholds import confidence_each, recall_holds, rows_needed, unit_weights
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult
 
 

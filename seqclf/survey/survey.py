@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.data.options import DataOptions
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title, labels_alike
@@ -19,6 +18,7 @@ from seqclf.evaluation.baselines.baseline_scores import (
     score_baseline,
     score_single_fields,
 )
+from seqclf.settings.data import DataOptions
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.outlook import ThresholdOutlook
 from seqclf.survey.target_leakage import ColumnLeakage, find_static_leakage, find_target_leakage

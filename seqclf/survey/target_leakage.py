@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.options import DataOptions
 from seqclf.data.ragged import is_list
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, source_of
 from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.storage.dataset import Dataset
+from seqclf.settings.data import DataOptions
 from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 
@@ -45,8 +45,8 @@ def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLe
 
     Return [] for event tables without a label table, whose columns have several values for each sequence.
     """
-    label_table = options.source("labels")
-    source = label_table or options.source("train")
+    label_table = source_of(options, "labels")
+    source = label_table or source_of(options, "train")
     if source is None or (dataset.schema.group_by and label_table is None):
         return []
     used_columns = {column for _, column in dataset.schema.columns}

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from seqclf.config.targets import Config
+from seqclf.config.build import Config
 from seqclf.errors import InputError
 from seqclf.models.structure.change_network import ChangedNetwork, change_network
+from seqclf.models.structure.changed_config import changed_config
 from seqclf.models.structure.freezing import frozen_weights, set_trainable
-from seqclf.models.structure.options import ModelChange, changed_config, read_change
+from seqclf.settings.training import ModelChange, read_change
 from seqclf.training.task import SequenceTask
 
 

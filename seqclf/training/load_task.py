@@ -11,7 +11,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from seqclf.config.targets import Trust
+from seqclf.config.build import Trust
 from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import networks_of
 from seqclf.models.network import SequenceNetwork

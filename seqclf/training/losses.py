@@ -6,7 +6,7 @@ sequences have fewer rows. Class weights are scaled to a mean of 1 over all trai
 of a row would depend on the other rows of its batch.
 
 The losses are dataclasses that declare only arguments that `RowLoss` does not have, because the checks of a `_target_`
-need the generated signature (see `check_arguments`, `check_values`).
+need the generated signature (see `seqclf.config.build.check`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.config.options import NonNegative
-from seqclf.config.override_text import label_text
-from seqclf.config.targets import arguments_of, build, locate_subclass
+from seqclf.config.build import arguments_of, build, locate_subclass
 from seqclf.errors import InputError, RefusedValueError
+from seqclf.settings.base import NonNegative
+from seqclf.settings.override_text import label_text
 
 OFFERED = ("classes", "class_counts")  # arguments that are passed to a loss if its signature contains them
 

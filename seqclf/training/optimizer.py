@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Timer
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from seqclf.config.targets import arguments_of, build, locate
+from seqclf.config.build import arguments_of, build, locate
 from seqclf.errors import InputError
 
 DECAYS = ("cosine", "linear", "none")

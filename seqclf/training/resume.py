@@ -12,8 +12,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import POSITION, check_same_batches
 from seqclf.config.documentation import flat_keys
-from seqclf.config.override_text import hydra_value
 from seqclf.errors import InputError
+from seqclf.settings.override_text import hydra_value
 from seqclf.system.state_validation import COUNT, Each, error_context, require
 from seqclf.training.checkpoint import check_weights, read_checkpoint
 from seqclf.training.exact_resume import LOGGED, RECENT

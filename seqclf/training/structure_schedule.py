@@ -12,12 +12,12 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from seqclf.config.targets import Config, targets
+from seqclf.config.build import Config, targets
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.freezing import freeze_weights
-from seqclf.models.structure.options import read_schedule
+from seqclf.settings.training import read_schedule
 from seqclf.training.change_structure import apply_change, require_changeable
 from seqclf.training.task import SequenceTask
 

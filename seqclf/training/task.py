@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.config.targets import Config
+from seqclf.config.build import Config
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from seqclf.config.build import Config
 from seqclf.config.documentation import default_settings
-from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import EPOCH_METRICS
-from seqclf.training.checks.check_targets import resolve_for_data, resolve_loss, resolve_model
+from seqclf.training.checks.check_targets import resolve_for_data, resolve_loss
 
 
 def resolve_task(
@@ -28,13 +28,13 @@ def resolve_task(
     """
     if not isinstance(dataset, Mapping):
         raise InputError("dataset", f"is of type {type(dataset).__name__}", "give Dataset.description()")
-    resolved, text = resolve_for_data(resolve_model(_with_defaults("model", model)), dataset)
+    resolved, text = resolve_for_data(_with_defaults("model", model), dataset)
     if monitor not in (None, *EPOCH_METRICS):
         raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
     settings = {
         "dataset": dataset,
-        "model": resolved,
-        "loss": resolve_loss(_with_defaults("loss", loss)),
+        "model": dict(resolved),
+        "loss": dict(resolve_loss(_with_defaults("loss", loss))),
         "optimizer": _with_defaults("optimizer", optimizer),
         "monitor": monitor,
         "seed": default_settings("seed") if seed is None else seed,
@@ -49,4 +49,4 @@ def _with_defaults(name: str, settings: Config | None) -> Config:
     if not isinstance(settings, Mapping):
         remedy = f'must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]'
         raise InputError(f"{name}={settings!r}", remedy)
-    return dict(settings) if "_target_" in settings else {**default_settings(name), **settings}
+    return settings if "_target_" in settings else {**default_settings(name), **settings}

@@ -16,12 +16,12 @@ from bundle.test_malformed import write_signed
 from onnx import helper, numpy_helper
 from support.untrained_task import data_options, export_table, make_task
 
-from seqclf import doctor
 from seqclf.bundle import soundness_checks
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.soundness import Subject
 from seqclf.bundle.soundness_checks import CHECKS, GATES, examine
 from seqclf.bundle.training_memory import Rows, TrainingMemory
+from seqclf.config.command import run
 from seqclf.data.prepare import prepare
 from seqclf.runs.export import write_bundle
 
@@ -112,7 +112,7 @@ def test_other_versions_are_a_warning(copy_bundle):
 def test_check_of_a_classifier_is_the_result_of_the_command(exported, monkeypatch, capsys):
     folder = exported("events").folder
     monkeypatch.setattr(sys, "argv", ["doctor", f"bundle={folder}", "device=cpu", "threads=1"])
-    doctor.main()
+    run("doctor")
     printed, shown = capsys.readouterr()
     found = json.loads(printed)
     expected = json.loads(json.dumps(Classifier(folder, device="cpu", threads=1).check().to_dict()))
@@ -128,7 +128,7 @@ def test_the_command_ends_with_1_for_a_damaged_bundle(copy_bundle, monkeypatch, 
     (folder / "model.onnx").unlink()
     monkeypatch.setattr(sys, "argv", ["doctor", f"bundle={folder}", "device=cpu"])
     with pytest.raises(SystemExit) as ended:
-        doctor.main()
+        run("doctor")
     assert ended.value.code == 1 and json.loads(capsys.readouterr().out)["passed"] is False
 
 

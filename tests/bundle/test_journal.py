@@ -22,9 +22,9 @@ from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.outputs import check_output
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
+from seqclf.commands.predict import predict_file
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.predict import predict_file
 from seqclf.runs.export import write_bundle
 
 ROWS, WINDOW_ROWS = 205, 20
@@ -40,7 +40,7 @@ import importlib, json, os, signal, sys
 from types import SimpleNamespace
 from seqclf.bundle.journal import Journal
 from seqclf.bundle.runtime import Classifier
-from seqclf.predict import predict_file
+from seqclf.commands.predict import predict_file
 
 small, bundle, windows, config, explain = json.loads(sys.argv[1])
 for name, value in small.items():

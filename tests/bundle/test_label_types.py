@@ -15,10 +15,10 @@ from support.untrained_task import data_options, make_task
 from seqclf.bundle.manifest import read_bundle, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
+from seqclf.commands.predict import predict_text
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import label_codes
-from seqclf.predict import predict_text
 from seqclf.runs.export import write_bundle
 
 TYPES = {

@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
+from support.choices import settings_of
 from support.untrained_task import data_options, export_table
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.rows import row_memory, sequence_reader
 from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import CONF
 from seqclf.data.encoding import encoders
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
@@ -59,7 +58,7 @@ def attention(tmp_path_factory):
     folder = tmp_path_factory.mktemp("long_attention")
     pq.write_table(TABLE, folder / "train.parquet")
     dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet")))
-    model = yaml.safe_load((CONF / "model" / "transformer.yaml").read_text())
+    model = settings_of("model", "transformer")
     write_bundle(SequenceTask(dataset.description(), model).eval(), folder / "bundle", {})
     return Classifier(folder / "bundle", device="cpu", threads=1)
 

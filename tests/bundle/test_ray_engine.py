@@ -20,9 +20,9 @@ from seqclf.bundle.explanations import explanation
 from seqclf.bundle.explanations.explanation import explain_source
 from seqclf.bundle.ray_engine import RayEngine, Worker, bundle_files, ray_engine
 from seqclf.bundle.rows.windows import run_windows
+from seqclf.commands.predict import _check_engine, write_results
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.predict import _check_engine, write_results
 
 if find_spec("ray") is None:  # Ray reads its environment when it is imported, so a test must not import it first
     pytest.skip("needs Ray", allow_module_level=True)

@@ -9,7 +9,7 @@ import pytest
 from support.table_files import write
 from support.untrained_task import export_table
 
-from seqclf.predict import predict_file
+from seqclf.commands.predict import predict_file
 
 FIELDS = {"shop": "category", "amount": "number"}
 

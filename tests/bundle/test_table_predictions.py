@@ -13,8 +13,8 @@ import pytest
 from support.untrained_task import export_table
 
 from seqclf.bundle import model
+from seqclf.commands.predict import predict_file
 from seqclf.errors import InputError
-from seqclf.predict import predict_file
 
 KINDS = ["events", "text", "position", "visits", "card"]
 

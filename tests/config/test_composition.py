@@ -6,12 +6,13 @@ from hydra import compose, initialize_config_dir, version
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seqclf.config.composition import CONF, compose_config
+from seqclf.config.composition import CONF, compose_config, load_hydra_plugins
 
 OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]
 
 
 def test_the_values_are_those_of_hydra():
+    load_hydra_plugins()
     with initialize_config_dir(str(CONF), version_base="1.3"):
         expected = OmegaConf.to_container(compose("train", OVERRIDES), resolve=True)
     assert compose_config("train", OVERRIDES).plain() == expected

@@ -5,22 +5,19 @@ import inspect
 import lightning.pytorch as pl
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
-from support.command_modules import command_module
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.documentation import CONF, Command
-from seqclf.config.options import parse_options
-from seqclf.config.plain_command import compose_plain
-from seqclf.config.targets import build, locate
-from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.arguments import TypedArguments, compose_plain
+from seqclf.config.build import build, locate
+from seqclf.config.composition import compose_config
+from seqclf.config.documentation import CONF, SETTINGS, Command
+from seqclf.config.help_text import EXAMPLES
 from seqclf.models.ensemble import build_classifier
+from seqclf.settings.base import parse_options
+from seqclf.settings.training import TrainConfig
 from seqclf.training.checks.check_targets import resolve_for_data
-from seqclf.training.options import TrainConfig
 from seqclf.training.task import SequenceTask
 
-COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
 # Choices of model that read a field, which the user must name.
 NAMED_FIELDS = {"t_lstm": ["model.encoder.cell.gap=value"], "gru_d": ["model.encoder.cell.field=vitals"]}
@@ -30,10 +27,8 @@ FIELDS = [{"name": "token", "kind": "category", "size": 9}, {"name": "value", "k
 
 def composed(name, *overrides):
     if not Command(name).uses_hydra:
-        module = "seqclf.report.options" if name == "report" else "seqclf.command_options"
-        return compose_plain(TypedArguments(name, overrides, f"{module}.{name.capitalize()}Config"))
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
+        return compose_plain(TypedArguments(name, overrides))
+    return compose_config(name, overrides).plain()
 
 
 def options_of(group):
@@ -51,21 +46,18 @@ def test_every_experiment_can_be_trained_and_described(option):
     assert describe["data"] == train["data"] and describe["batching"] == train["batching"]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", SETTINGS)
 def test_every_command_has_a_module_a_config_and_help(command):
     required = {
         "export": ["checkpoint=x", "bundle=y"],
+        "retrain": ["bundle=x"],
         "compare": ["runs=x"],
-        "report": ["run=x"],
         "doctor": ["bundle=y"],
         "predict": ["bundle=y"],
-        "evaluate": ["bundle=y"],
     }
     assert composed(command, *required.get(command, []))
-    text = (CONF / f"{command}.yaml").read_text(encoding="utf-8")
-    assert f"    seqclf {command} " in text
-    assert not Command(command).uses_hydra or f"app_name: seqclf {command}\n" in text
-    assert locate(f"{command_module(command)}.main")
+    assert f"seqclf {command} " in EXAMPLES[command]
+    assert locate(f"seqclf.commands.{command}.main")
 
 
 @pytest.mark.parametrize("option", built_in_options_of("model"))
@@ -135,7 +127,7 @@ def refused(empty_shell, tmp_path):
         ("train", ["not-an-assignment"], "not-an-assignment"),
         ("train", ["experiment=trec"], "path"),
         ("train", ["+data@other=toy"], "other: no such key"),
-        ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision.min_recall: no such key"),
+        ("evaluate", ["bundle=x", "+decision.holdout=0.9"], "decision.holdout: no such key"),
     ],
 )
 def test_an_unknown_key_is_named_in_one_line(refused, command, arguments, named):

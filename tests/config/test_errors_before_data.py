@@ -2,19 +2,18 @@
 
 import signal
 import sys
-from importlib import import_module
 
 import pytest
 from hydra._internal.hydra import Hydra
 from lightning.pytorch.callbacks import Callback
-from support.command_modules import command_module
 from support.installed_package import documented_example, install_package
 from torch import nn
 
+from seqclf.config.command import run as command_run
 from seqclf.errors import InputError
 from seqclf.extend import SequenceNetwork
+from seqclf.settings.training import require_checkpoint_file
 from seqclf.system.signals import SIGNALS
-from seqclf.training.options import require_checkpoint_file
 
 FILES = ["data=files", "data.train=broken.parquet", "data.label=label", "logger=none"]
 LSTM = "model=lstm"
@@ -106,7 +105,7 @@ def error_line(tmp_path, monkeypatch, capsys):
     def run(command, *overrides):
         monkeypatch.setattr(sys, "argv", [command, *overrides, "hydra.run.dir=run"])
         with pytest.raises(SystemExit) as caught:
-            import_module(command_module(command)).main()
+            command_run(command)
         assert caught.value.code == 2
         out, err = capsys.readouterr()
         (line,) = err.splitlines()

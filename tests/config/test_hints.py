@@ -6,7 +6,7 @@ from seqclf.config.composition import compose_config
 from seqclf.config.documentation import Command
 from seqclf.config.hints import ALIASES, choice_hint, key_hint
 from seqclf.config.override_checks import HydraArguments
-from seqclf.data.options import DataOptions
+from seqclf.settings.data import DataOptions
 
 COMMANDS = ("train", "search", "predict", "evaluate", "export")
 KEYS = {key for name in COMMANDS for key in Command(name).defaults({"model": "lstm"})}

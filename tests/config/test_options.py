@@ -7,75 +7,26 @@ from typing import Annotated, Literal, get_args
 
 import lightning.pytorch as pl
 import pytest
-from hydra import compose, initialize_config_dir
 from lightning.fabric.connector import _PRECISION_INPUT
-from omegaconf import OmegaConf
 from pydantic import Discriminator
-from typing_extensions import TypedDict, get_type_hints
+from typing_extensions import TypedDict
 
 from seqclf import load_config
-from seqclf.batching.options import BatchingOptions
-from seqclf.command_options import (
-    CompareConfig,
-    DescribeConfig,
-    DoctorConfig,
-    EvaluateConfig,
-    ExportConfig,
-    PredictConfig,
-)
-from seqclf.config.documentation import CONF, Command
-from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
-from seqclf.config.override_text import label_text
-from seqclf.config.plain_command import compose_plain
-from seqclf.config.typed_arguments import TypedArguments
-from seqclf.data.options import DataOptions
-from seqclf.data.splitting.options import SplitOptions
+from seqclf.config.composition import compose_config
+from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import RULES
-from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.models import options as model_options
 from seqclf.models.options import RUN_SETTINGS
 from seqclf.models.rnn.recurrent import CELLS
 from seqclf.models.trees.tree_lstm import CELLS as TREE_CELLS
-from seqclf.search.options import SearchConfig, SearchOptions
-from seqclf.training import options
+from seqclf.settings.base import Count, NonNegative, Options, Share, Text, parse_options
+from seqclf.settings.decision import TARGETS
+from seqclf.settings.override_text import label_text
+from seqclf.settings.training import MADE_BY_PIPELINE, LoggerOptions, Monitor, Precision, TrainConfig, TrainerOptions
 from seqclf.training.checks.check_targets import resolve_loss, resolve_model
 from seqclf.training.loggers.run_logger import LOGGERS
-from seqclf.training.options import (
-    LoggerOptions,
-    MlflowOptions,
-    PlainLoggerOptions,
-    TrainConfig,
-    TrainerArguments,
-    WandbOptions,
-)
-
-COMMANDS = {
-    "compare": CompareConfig,
-    "describe": DescribeConfig,
-    "doctor": DoctorConfig,
-    "evaluate": EvaluateConfig,
-    "export": ExportConfig,
-    "predict": PredictConfig,
-    "search": SearchConfig,
-    "train": TrainConfig,
-}
-OVERRIDES = {
-    "compare": ["runs=x"],
-    "doctor": ["bundle=x"],
-    "evaluate": ["bundle=x"],
-    "export": ["checkpoint=x", "bundle=x"],
-    "predict": ["bundle=x"],
-}
-GROUPS = {
-    "batching": BatchingOptions,
-    "data": DataOptions,
-    "data.split": SplitOptions,
-    "decision": DecisionOptions,
-    "logger": WandbOptions,
-    "optimizer.schedule": options.ScheduleOptions,
-    "runtime": options.RuntimeOptions,
-}
 
 
 class Arguments(TypedDict, total=False):
@@ -199,17 +150,9 @@ def test_labels_read_as_the_data_has_them():
     assert [label_text(value) for value in (True, False, 3, "True", "é")] == ["true", "false", "3", "True", "é"]
 
 
-def composed(name, *overrides):
-    if not Command(name).uses_hydra:
-        model = COMMANDS[name]
-        return compose_plain(TypedArguments(name, overrides, f"{model.__module__}.{model.__name__}"))
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
-
-
 @pytest.fixture(scope="module")
 def train_values():
-    return composed("train")
+    return compose_config("train").plain()
 
 
 def test_arguments_of_other_packages_may_be_anything(train_values):
@@ -237,7 +180,7 @@ def test_arguments_of_an_encoder_of_another_package_may_be_anything(train_values
     assert parse_options(TrainConfig, {**train_values, "model": model}).model == model
 
 
-@pytest.mark.parametrize("name", options.MADE_BY_PIPELINE)
+@pytest.mark.parametrize("name", MADE_BY_PIPELINE)
 def test_objects_of_the_trainer_that_training_makes_cannot_be_set(train_values, name):
     values = with_value(train_values, f"trainer.{name}", None)
     with pytest.raises(InputError, match=rf"^trainer\.{name}: is made by the training itself; (choose|set|add) "):
@@ -252,29 +195,8 @@ def test_targets_by_label_are_checked_by_label(train_values, rule):
         parse_options(TrainConfig, with_value(train_values, f"decision.{rule}", {"crash": -1}))
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_keys_of_a_command_are_those_of_its_model(name):
-    keys = set(composed(name, *OVERRIDES.get(name, [])))
-    assert set(COMMANDS[name].model_fields) <= keys
-    if name != "describe":  # experiments set further keys, which it does not use
-        assert set(COMMANDS[name].model_fields) == keys
-
-
-@pytest.mark.parametrize("group", GROUPS)
-def test_the_keys_of_a_group_are_those_of_its_model(train_values, group):
-    values = train_values
-    for part in group.split("."):
-        values = values[part]
-    assert list(values) == list(GROUPS[group].model_fields), "in the same order"
-
-
-def test_no_option_has_a_default_outside_of_conf():
-    models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, MlflowOptions, PlainLoggerOptions}
-    for model in models:
-        assert all(field.is_required() for field in model.model_fields.values()), model
-
-
 def test_choices_are_those_of_the_code_that_reads_them():
+    assert set(get_args(Monitor)) == set(EPOCH_METRICS) and TARGETS == RULES
     assert get_args(model_options.CellName) == tuple(CELLS)
     assert get_args(model_options.Composition) == tuple(TREE_CELLS)
     kinds = get_args(get_args(LoggerOptions)[0])
@@ -314,11 +236,11 @@ def test_conf_lists_the_arguments_of_a_class_with_their_defaults(choice):
 
 def test_the_precisions_are_lightnings():
     known = {name for choices in get_args(_PRECISION_INPUT) for name in get_args(choices)}
-    assert set(get_args(options.Precision)) == known
+    assert set(get_args(Precision)) == known
 
 
 def test_the_trainer_arguments_are_lightnings():
     of_lightning = set(inspect.signature(pl.Trainer).parameters)
-    assert set(get_type_hints(TrainerArguments)) == of_lightning - set(options.MADE_BY_PIPELINE)
-    assert set(options.MADE_BY_PIPELINE) < of_lightning
-    assert set(composed("train")["trainer"]) <= set(get_type_hints(TrainerArguments))
+    assert set(TrainerOptions.model_fields) == of_lightning - set(MADE_BY_PIPELINE)
+    assert set(MADE_BY_PIPELINE) < of_lightning
+    assert set(compose_config("train").plain()["trainer"]) <= set(TrainerOptions.model_fields)

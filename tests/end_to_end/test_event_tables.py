@@ -68,10 +68,10 @@ def test_every_group_is_predicted_once_and_like_the_same_tokens_in_lists(shell, 
 
 def test_evaluation_joins_the_label_file(shell, run):
     data = ["data=files", "data.test=new_events.parquet", "data.labels=cards.csv", "data.label=fraud"]
-    result = shell("evaluate", "bundle=events/bundle", *data, "by=day", "report=days.html").result
+    result = shell("evaluate", "bundle=events/bundle", *data, "by=day", "output=days").result
     assert result["rows"] == 60 and result["refused"] == 0
     assert sum(part["rows"] for part in result["periods"]) == 60
-    assert "<h2>Over time</h2>" in (shell.folder / "days.html").read_text()
+    assert "<h2>Over time</h2>" in (shell.folder / "days/report.html").read_text()
     assert sum(result["support_by_class"].values()) == 60
     assert result["support_by_class"]["yes"] == sum(row["fraud"] == "yes" for row in cards(60, 4))
 

@@ -21,8 +21,8 @@ class StopAfterTwo(pl.Callback):
         trainer.should_stop = trainer.current_epoch == 1
 
 training.build_callbacks = lambda settings: [StopAfterTwo()]
-from seqclf.train import main
-main()
+from seqclf.config.command import run
+run("train")
 """
 
 

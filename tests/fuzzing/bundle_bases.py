@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 from fuzzing.bases import bases
 from fuzzing.cases import options_of
 from fuzzing.files import write
+from support.choices import settings_of
 
 ROWS, CLASSES = 40, ("a", "b")
 NEW = "new.parquet"  # rows that a bundle predicts
@@ -79,9 +79,9 @@ def export(folder: Path, names: Iterable[str]) -> None:
 def _export_of_file(folder: Path, kind: str) -> None:
     from support.untrained_task import make_task
 
-    from seqclf.data.options import DataOptions
     from seqclf.data.prepare import prepare
     from seqclf.runs.export import write_bundle
+    from seqclf.settings.data import DataOptions
 
     base = bases()[kind]
     write(base, folder, base.columns)
@@ -127,9 +127,8 @@ def _tree_task(description: dict[str, Any]) -> Any:
 
 
 def _settings(model: str) -> dict[str, Any]:
-    from seqclf.config.documentation import CONF
 
-    settings = yaml.safe_load((CONF / "model" / f"{model}.yaml").read_text(encoding="utf-8"))
+    settings = settings_of("model", model)
     return {key: value for key, value in settings.items() if key not in ("defaults", "hidden_size", "embedding_size")}
 
 

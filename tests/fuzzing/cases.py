@@ -24,11 +24,9 @@ from fuzzing.columns import TABLE
 from fuzzing.files import Base, write
 from fuzzing.mutations import applicable, change_file
 from fuzzing.truth import truth
-from omegaconf import OmegaConf
 
 from seqclf.data.encoding import row_checks
 from seqclf.data.encoding.encoders import encode
-from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
@@ -36,8 +34,8 @@ from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
+from seqclf.settings.data import DataOptions
 
-FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
 MAX_MESSAGE_CHARACTERS = 600
 PREDICTED_EVERY = 10
 NOTE = re.compile("static fields, of one value per sequence: .*\n")
@@ -74,12 +72,6 @@ class Case:
         return DataOptions.build(**{**self.options, "cache_dir": str(folder / "cache"), **overrides})
 
 
-@cache
-def _defaults() -> dict[str, Any]:
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(FILES), resolve=False)
-    return defaults
-
-
 def options_of(base: Base, folder: Path) -> dict[str, Any]:
     """Return the data options that read a base file in `folder`."""
     overrides = {
@@ -89,7 +81,7 @@ def options_of(base: Base, folder: Path) -> dict[str, Any]:
     }
     overrides["labels"] = str(folder / "labels.csv") if base.labels else None
     infer = not base.options.get("fields")
-    return {**_defaults(), "infer": infer, **overrides, **base.options, "cache_dir": str(folder / "cache")}
+    return {"infer": infer, **overrides, **base.options, "cache_dir": str(folder / "cache")}
 
 
 def make_case(seed: int, number: int, folder: Path) -> Case:

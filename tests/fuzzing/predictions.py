@@ -40,12 +40,12 @@ from seqclf.bundle.journal import WINDOW, journal_folder
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.soundness import Subject
+from seqclf.commands.predict import _predict
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
-from seqclf.predict import _predict
 
 OUTPUTS = ("scores.parquet", "scores.csv", "scores.jsonl", "scores.arrow", "parts/")
 WINDOW_ROWS = 5  # several windows, and so several files of a journal, in a small input

@@ -55,8 +55,8 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
         (
             HalvingEncoder,
             {"hiden_size": 5},
-            {"hidden_size": 5},
-            "model.encoder.hiden_size: no such argument of HalvingEncoder; did you mean 'hidden_size'",
+            {},
+            "HalvingEncoder.__init__() got an unexpected keyword argument 'hiden_size'",
         ),
         (Sizeless, {}, {}, "Sizeless: has no attribute size; set it to the channels of an output"),
         (int, {}, {}, "model.encoder._target_=builtins.int: is not a SequenceEncoder; derive it from seqclf.extend."),

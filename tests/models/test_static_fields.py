@@ -13,7 +13,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.options import changed_config
+from seqclf.models.structure.changed_config import changed_config
 
 STATIC: list[dict[str, Any]] = [
     {"name": "country", "kind": "category", "size": 5, "static": True},

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 import torch
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models.checks import exported
+from support.choices import settings_of
 
-from seqclf.config.documentation import CONF
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.parity_grid import TOLERANCE, logit_error
@@ -32,7 +31,7 @@ SHAPES = {
 
 def classifier(**settings):
     torch.manual_seed(0)
-    model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
+    model = settings_of("model", "tree_lstm")
     return build_classifier({**model, "embedding_size": 6, "hidden_size": 7, **settings}, FIELDS, 3)
 
 

@@ -55,12 +55,12 @@ def test_the_commands_can_be_pasted_into_a_shell(name):
     line = next(line for line in card(label=name).splitlines() if line.startswith("seqclf evaluate"))
     arguments = shlex.split(line)
     (override,) = [argument for argument in arguments if argument.startswith("data.label=")]
-    assert len(arguments) == 7
+    assert len(arguments) == 6
     assert OverridesParser.create().parse_override(override).value() == name
 
 
 def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
-    assert "data.label=COLUMN " in card(label="a\n```\n# b") and "data.label=COLUMN " in card(label="${oc.env:HOME}")
+    assert "data.label=COLUMN\n" in card(label="a\n```\n# b") and "data.label=COLUMN\n" in card(label="${oc.env:HOME}")
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ import yaml
 
 import seqclf
 from seqclf import InputError
-from seqclf.config.options import parse_options
 from seqclf.evaluation.decisions.choose_decision import choose_decision
 from seqclf.evaluation.judge import judge
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.scores import read_contenders
 from seqclf.report.run_files import read_run
 from seqclf.runs import all_rows, prepare, training
+from seqclf.settings.base import parse_options
+from seqclf.settings.decision import DecisionOptions
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
@@ -68,7 +68,7 @@ def test_the_folds_are_judged_together_by_groups(folder):
 
 
 def judged(shell, *arguments):
-    completed = shell("judge", "decision.min_recall=0.5", *arguments)
+    completed = shell("evaluate", "decision.min_recall=0.5", *arguments)
     assert completed.exit_code == 0, completed.stderr
     return completed.result["decision"]["targets"][0], " ".join(completed.stderr.split())
 
@@ -85,12 +85,12 @@ def test_scores_of_folds_are_estimates_in_the_run_and_in_its_file(folder, empty_
 def test_rows_of_the_folds_are_left_out_by_hand(folder, empty_shell):
     (folder / "ids.txt").write_text("r1\nr5\n")
     arguments = [f"run={folder / 'run'}", "positive=yes", f"decision.ignore={folder / 'ids.txt'}"]
-    target, text = judged(empty_shell, *arguments, f"output={folder / 'judged.json'}")
+    target, text = judged(empty_shell, *arguments, f"output={folder / 'judged'}")
     assert (target["basis"], target["backed"]) == ("by_hand", False)
     assert "2 rows left out by hand (split test): no statement holds" in text
-    assert json.loads((folder / "judged.json").read_text())["test"]["rows"] == ROWS - 2
+    assert json.loads((folder / "judged/metrics.json").read_text())["test"]["rows"] == ROWS - 2
     (folder / "ids.txt").write_text("\n".join(table()["id"].to_pylist()))
-    refused = empty_shell("judge", *arguments, "decision.min_recall=0.5")
+    refused = empty_shell("evaluate", *arguments, "decision.min_recall=0.5")
     assert refused.exit_code == 2 and f"leaves no row of test out of {ROWS}" in refused.stderr
 
 

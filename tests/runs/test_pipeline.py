@@ -23,8 +23,8 @@ from seqclf.runs.prepare import read_config
 from seqclf.runs.steps import export, judge, score
 from seqclf.runs.threshold_rows import asked_recipe
 from seqclf.runs.training import Training
+from seqclf.settings.training import TrainConfig
 from seqclf.system import atomic_files
-from seqclf.training.options import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
 SETTINGS += ["data.split.validation=0.3", "trainer.max_epochs=2", "data.id=id", "checkpoint=auto"]

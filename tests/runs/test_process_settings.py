@@ -16,7 +16,7 @@ from seqclf.runs.processes.process_settings import (
     set_threads,
     training_threads,
 )
-from seqclf.training.options import RuntimeOptions
+from seqclf.settings.training import RuntimeOptions
 
 UNSET = RuntimeOptions(threads=None, flush_denormal=True, rank_timeout=60, on_nan="stop")
 THREE = UNSET.model_copy(update={"threads": 3})

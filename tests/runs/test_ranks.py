@@ -22,7 +22,7 @@ def four_ranks(monkeypatch):
 
 def joined(*overrides):
     composed = compose_config("train", overrides)
-    typed = HydraArguments("train", overrides, "seqclf.training.options.TrainConfig")
+    typed = HydraArguments("train", overrides)
     config = check_config(typed, composed.plain(), composed.choices)
     trainer = join_ranks(config).trainer
     return [trainer[name] for name in ("strategy", "devices", "num_nodes")]

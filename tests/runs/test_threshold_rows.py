@@ -10,14 +10,14 @@ import yaml
 from support.binary_scores import decision_options
 
 import seqclf
-from seqclf.config.options import parse_options
 from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import read_contenders
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.network import cross_fits
 from seqclf.runs.threshold_rows import asked_recipe, with_head_patience
-from seqclf.training.options import TrainConfig
+from seqclf.settings.base import parse_options
+from seqclf.settings.training import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=1"]
 SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "decision.min_recall=0.8", "data.id=id"]

@@ -9,11 +9,11 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from seqclf.config.composition import compose_config
-from seqclf.config.options import parse_options
 from seqclf.errors import InputError
 from seqclf.search import trials
-from seqclf.search.options import SearchOptions, check_space
 from seqclf.search.trials import as_overrides, open_study, read_metric, run_trials, suggest, write_best
+from seqclf.settings.base import parse_options
+from seqclf.settings.commands import SearchOptions, check_space
 
 optuna = pytest.importorskip("optuna")
 

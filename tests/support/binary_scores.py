@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from seqclf.config.options import parse_options
-from seqclf.evaluation.options import DecisionOptions
+from seqclf.settings.base import parse_options
+from seqclf.settings.decision import DecisionOptions
 
 CLASSES = ["no", "yes"]
 SETTINGS = {

@@ -6,28 +6,26 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-import yaml
+from support.choices import settings_of
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import CONF
-from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
 from seqclf.runs.export import write_bundle
+from seqclf.settings.data import DataOptions
 from seqclf.training.task import SequenceTask
 
 
 def data_options(cache: Path, **overrides: Any) -> DataOptions:
     """Data options with overrides. Fields that a test declares are all, unless it says `infer`."""
-    defaults = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))
-    defaults["infer"] = not overrides.get("fields")
-    return DataOptions.build(**{**defaults, "cache_dir": str(cache), "label": "label", **overrides})
+    infer = not overrides.get("fields")
+    return DataOptions.build(**{"infer": infer, "cache_dir": str(cache), "label": "label", **overrides})
 
 
 def make_task(description: dict[str, Any], **changes: Any) -> SequenceTask:
     torch.manual_seed(0)
-    model = yaml.safe_load((CONF / "model" / "lstm.yaml").read_text(encoding="utf-8"))
-    loss = yaml.safe_load((CONF / "loss" / "cross_entropy.yaml").read_text(encoding="utf-8"))
-    optimizer = yaml.safe_load((CONF / "optimizer" / "adamw.yaml").read_text(encoding="utf-8"))
+    model = settings_of("model", "lstm")
+    loss = settings_of("loss", "cross_entropy")
+    optimizer = settings_of("optimizer", "adamw")
     sizes = {"hidden_size": 8, "embedding_size": 6}
     return SequenceTask(description, {**model, **sizes, **changes}, loss, optimizer, "recall", 0).eval()
 

@@ -6,11 +6,9 @@ import matplotlib.figure  # noqa: F401
 import torch
 import tqdm
 import wandb  # noqa: F401
-from hydra import compose, initialize_config_dir
 from support.config_files import share_config_files
 from support.torchlib_registry import share_registry
 
-import seqclf.command_options
 import seqclf.config.hydra_command
 import seqclf.data.prepare
 import seqclf.models.classifier
@@ -20,13 +18,13 @@ import seqclf.runs.train
 import seqclf.survey.survey
 import seqclf.training.checks.check_targets
 import seqclf.training.losses  # noqa: F401
-from seqclf.config.documentation import CONF, Command, command_names
+from seqclf.config.composition import compose_config
+from seqclf.config.documentation import SETTINGS, Command
 
 share_registry()
 share_config_files()
-for command in command_names():  # Hydra looks for its plugins once, and config files are read once
+for command in SETTINGS:  # Hydra looks for its plugins once, and config files are read once
     Command(command).defaults()
-with initialize_config_dir(str(CONF), version_base="1.3"):
-    compose("train")
+compose_config("train")
 tqdm.tqdm.monitor_interval = 0  # no thread of a progress bar, which a fork would lose
 torch.onnx.export(torch.nn.Linear(1, 1).eval(), (torch.ones(1, 1),), io.BytesIO(), dynamo=True, verbose=False)

@@ -136,8 +136,8 @@ def test_the_runtime_checks_a_bundle(light, bundle, tmp_path):
     [
         (["train"], "pip install seqclf\n"),
         (["describe", "data=toy"], "pip install seqclf\n"),
-        (["evaluate", "bundle={}", "data.test=rows.jsonl"], "pip install 'seqclf-runtime[judge]'\n"),
-        (["compare", "runs=[nothing]"], "pip install 'seqclf-runtime[judge]'\n"),
+        (["evaluate", "bundle={}", "data.test=rows.jsonl"], "pip install 'seqclf-runtime[evaluate]'\n"),
+        (["compare", "runs=[nothing]"], "pip install 'seqclf-runtime[evaluate]'\n"),
     ],
 )
 def test_what_the_runtime_lacks_is_one_line_that_names_the_package(light, bundle, tmp_path, arguments, remedy):
@@ -158,15 +158,15 @@ def test_without_onnx_runtime_an_extra_is_named(tmp_path, wheel, bundle):
     assert done.returncode == 2 and done.stderr.endswith("pip install 'seqclf-runtime[cpu]'\n"), done.stderr
 
 
-def test_the_judge_extra_evaluates_and_judges(tmp_path, wheel, bundle):
-    light = light_environment(tmp_path / "site", wheel, ["cpu", "judge"])
+def test_the_extra_of_evaluate_judges_a_bundle_and_scores(tmp_path, wheel, bundle):
+    light = light_environment(tmp_path / "site", wheel, ["cpu", "evaluate"])
     rows = [{**row, "label": label} for row, label in zip(ROWS * 4, ["yes", "no"] * 4, strict=True)]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    arguments = [f"bundle={bundle}", "data.test=rows.jsonl", "report=page.html", "scores=scores.parquet"]
+    arguments = [f"bundle={bundle}", "data.test=rows.jsonl"]
     done = run(light, "-m", "seqclf", "evaluate", *arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["rows"] == 8 and "</html>" in (tmp_path / "page.html").read_text()
-    done = run(light, "-m", "seqclf", "judge", "scores=scores.parquet", cwd=tmp_path)
+    assert json.loads(done.stdout)["rows"] == 8 and "</html>" in (tmp_path / "evaluation/report.html").read_text()
+    done = run(light, "-m", "seqclf", "evaluate", "scores=evaluation/scores.parquet", cwd=tmp_path)
     assert done.returncode == 0 and json.loads(done.stdout)["split"] == "test", done.stderr
 
 

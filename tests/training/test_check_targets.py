@@ -1,11 +1,11 @@
 """Model, loss, optimizer and callbacks of any package: their keys are those that their classes take."""
 
 import pytest
-import yaml
 from lightning.pytorch.callbacks import Callback
+from support.choices import settings_of
 from torch import nn
 
-from seqclf.config.documentation import CONF
+from seqclf.config import build
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.models.classifier import SequenceClassifier
@@ -17,14 +17,18 @@ from seqclf.training.checks.check_targets import (
     resolve_model,
     resolve_optimizer,
 )
+from seqclf.training.load_task import load_task, save_model
 from seqclf.training.losses import build_loss
+from seqclf.training.task import SequenceTask
+
+from .conftest import DATASET
 
 FIELDS = [{"name": "value", "kind": "number", "width": 2}]
 HERE = __name__
 
 
 def defaults(group, option):
-    return yaml.safe_load((CONF / group / f"{option}.yaml").read_text(encoding="utf-8"))
+    return settings_of(group, option)
 
 
 MODEL = defaults("model", "lstm")
@@ -157,6 +161,20 @@ def test_a_loss_without_a_constructor_takes_no_arguments(monkeypatch):
     assert isinstance(build_loss({"_target_": f"{HERE}.PerRow"}, ["a", "b"], [1, 2]), PerRow)
     with pytest.raises(InputError, match=r"loss.gamma: no such argument of PerRow; it takes none"):
         resolve_loss({"_target_": f"{HERE}.PerRow", "gamma": 2.0})
+
+
+@pytest.mark.parametrize(("option", "again"), [("lstm", 0), ("auto", 1)])
+def test_a_model_is_checked_once_and_again_only_for_what_the_data_resolves(monkeypatch, tmp_path, option, again):
+    checked, check_values = [], build.check_values
+    monkeypatch.setattr(build, "check_values", lambda key, *rest: (checked.append(key), check_values(key, *rest)))
+    once = {"lstm": ["model.encoder", "model"], "auto": ["model"]}[option]
+    model = resolve_model(defaults("model", option))
+    task = SequenceTask(DATASET, model)
+    assert checked == [*once, *once * again, "loss"]
+    checked.clear()
+    save_model(tmp_path / "model.ckpt", task, 0, {})
+    load_task(tmp_path / "model.ckpt")
+    assert checked == [*once, "loss"]
 
 
 class Lazy(SequenceNetwork):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from seqclf.config.hints import did_you_mean
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.number import NumberEncoder
@@ -16,6 +15,7 @@ from seqclf.data.encoding.kinds.tree import TreeEncoder
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
+from seqclf.settings.similar_names import did_you_mean
 
 KINDS: Mapping[str, type[FieldEncoder]] = MappingProxyType(
     {

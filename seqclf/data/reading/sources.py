@@ -12,12 +12,15 @@ from functools import cache
 from glob import glob
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from seqclf.config.hints import similar_file
 from seqclf.data.reading.object_store import fetch, scheme_of, url_of
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
+from seqclf.settings.similar_names import similar_file
+
+if TYPE_CHECKING:
+    from seqclf.settings.data import DataOptions
 
 
 class Listing(NamedTuple):
@@ -84,7 +87,7 @@ SQL = re.compile(r"\s*(select|with|from|pivot|unpivot)\s|.*\.sql$", re.IGNORECAS
 
 
 class ReaderOptions(TypedDict):
-    """Options for reading files, in training and in prediction. conf/data/files.yaml explains each.
+    """Options for reading files, in training and in prediction. `DataOptions` explains each.
 
     `quote` and `delimiter` are detected if None.
     """
@@ -127,6 +130,30 @@ class Source:
     def short_name(self) -> str:
         """Name of the source in progress messages: the last part of its path."""
         return Path(str(self)).name or str(self)
+
+
+def source_of(options: DataOptions, split: str) -> Source | None:
+    """Return the source of a split or of the label table (`labels`), or None if its option is not set."""
+    path = getattr(options, split)
+    if not path:
+        return None
+    reader = reader_of(options)
+    if split == "labels":
+        reader["query"] = None
+    spill = str(Path(options.cache_dir).expanduser())
+    source = Source(path, f"data.{split}", **reader, memory_limit=options.memory_limit, spill=spill)
+    return fetched(source, options.cache_dir)
+
+
+def reader_of(options: DataOptions) -> ReaderOptions:
+    """Return the options for reading files, which also apply to new files at prediction."""
+    return {
+        "header": options.header,
+        "encoding": options.encoding,
+        "quote": options.quote,
+        "delimiter": options.delimiter,
+        "query": options.query,
+    }
 
 
 def fetched(source: Source, cache: str | Path | None = None) -> Source:

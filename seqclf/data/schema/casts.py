@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from seqclf.data.schema.cell_types import MISSING_WORDS, Spelled
+from seqclf.errors import RefusedValueError
 
 LABEL, ID = "label", "id"
 TIME, TIME_END, ROW = "split time", "last split time", "row number"
@@ -250,6 +251,13 @@ def is_time_format(pattern: str) -> bool:
     except (ValueError, re.error):  # `strptime` compiles a regular expression, in which %d twice is an error
         return False
     return "%" in pattern
+
+
+def require_order_format(value: str) -> str:
+    """Reject a value of data.order_format that is neither a format of times nor `text`."""
+    if value != "text" and not is_time_format(value):
+        raise RefusedValueError("must be a format of times such as %d.%m.%Y %H:%M, or text")
+    return value
 
 
 def formatted_seconds_sql(text: str, pattern: str) -> str:

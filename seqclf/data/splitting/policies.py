@@ -21,9 +21,9 @@ from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.splitting import assignment
-from seqclf.data.splitting.options import SplitOptions
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
+from seqclf.settings.data import SplitOptions
 
 SPLITS = ("train", "validation", "test")
 DROPPED = -1  # marks a dropped row; any other row has the position of its split in SPLITS

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from seqclf.config.targets import generate
-from seqclf.data.options import DataOptions
+from seqclf.config.build import generate
 from seqclf.data.reading.tables import Table
 from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
@@ -23,6 +22,7 @@ from seqclf.data.storage.fingerprint import generator_code
 from seqclf.data.storage.store import FORMAT, DamagedError
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError, first_line
+from seqclf.settings.data import DataOptions
 from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, make_private, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
 

@@ -204,7 +204,7 @@ def labels_alike(labels: Iterable[str]) -> list[list[str]]:
 
 # Title of a dataset on the pages of reports.
 
-UNNAMED = "files"  # default of the option data.name in conf/data/files.yaml
+UNNAMED = "files"  # default of the option data.name
 IN_MEMORY, HASHED = "table in memory", r"[0-9a-f]{32}"  # its file in the cache has a hash for a name
 
 

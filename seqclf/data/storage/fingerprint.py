@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from seqclf.config.targets import locate_generator
+from seqclf.config.build import locate_generator
 from seqclf.data.encoding.registry import encoder_class
-from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources
-from seqclf.data.reading.sources import Source, SourceState
+from seqclf.data.reading.sources import Source, SourceState, source_of
 from seqclf.data.storage.store import FORMAT
 from seqclf.errors import InputError
+from seqclf.settings.data import DataOptions
 from seqclf.system.version import __version__
 
 NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that do not change the prepared data
@@ -31,7 +31,7 @@ LIBRARIES = (np, pa, duckdb, tokenizers)  # libraries of which a new version may
 
 def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[SourceState]:
     """Return the state of each source, a dict split → source, and of each file that the options of a field name."""
-    labels = options.source("labels")
+    labels = source_of(options, "labels")
     all_sources = [*splits.values(), *([labels] if labels is not None else [])]
     states = [sources.source_state(source) for source in all_sources]
     files = [path for spec in (options.fields or {}).values() for path in _option_files(spec)]

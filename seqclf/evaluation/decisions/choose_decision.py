@@ -33,7 +33,7 @@ from seqclf.evaluation.decisions.thresholds import (
     rows_beyond_lowest,
     unit_weights,
 )
-from seqclf.evaluation.options import DecisionOptions
+from seqclf.settings.decision import DecisionOptions
 
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # rules whose thresholds are set on held-out rows
 ROUNDS = 20  # maximum number of passes over the classes, if their thresholds keep changing
@@ -54,7 +54,7 @@ def choose_decision(
     unit: str = "group",
     basis: str = HELD_OUT,
 ) -> Decision:
-    """Return the decision that meets the targets of `options` (conf/decision) on new data.
+    """Return the decision that meets the targets of `options` on new data.
 
     `logits`: (N, C) of the rows that set the thresholds. `labels`: (N,) class numbers. `group`: (N,) codes of groups,
     None if rows are independent. `unit`, `basis`: see `Guarantee`.

@@ -15,9 +15,9 @@ import numpy as np
 from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, choose_decision
 from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision, Guarantee
 from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, confidence_each, rank_of
-from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95  # confidence of sure statements, if a run asks for a statement on average

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.options import Count
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.options import FieldName
 from seqclf.models.rnn.recurrent_cell import RecurrentCell, number_spec
 from seqclf.models.streaming import State
+from seqclf.settings.base import Count
 
 KEY = "model.encoder.cell.field"
 PARTS = 3  # values, masks and elapsed times, with as many channels each

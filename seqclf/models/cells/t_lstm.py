@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.config.options import Count
 from seqclf.models.options import FieldName
 from seqclf.models.rnn.recurrent_cell import RecurrentCell
 from seqclf.models.streaming import State
+from seqclf.settings.base import Count
 
 
 class TimeLSTM(RecurrentCell):

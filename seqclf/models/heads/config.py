@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from typing_extensions import get_type_hints
 
-from seqclf.config.argument_types import check_values
-from seqclf.config.options import Count, NonNegative, Seed, ZeroOrMore
+from seqclf.config.build import TargetOf
 from seqclf.data.field_spec import id_specs, kind_of, number_specs, token_specs, tree_spec
 from seqclf.documents.formatting import enumeration
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import crossed_sizes, plain_size
 from seqclf.models.frozen.kernel_bank import OUTPUTS, choose_dilations
+from seqclf.models.heads.head import Head
 from seqclf.models.heads.statistics_heads import static_ids
-from seqclf.models.options import CellName, DropoutShare
+from seqclf.models.options import CellName
+from seqclf.settings.base import Count, DropoutShare, NonNegative, Seed, ZeroOrMore
 
 AUTO: Literal["auto"] = "auto"
+OF_HEAD = ("front", "fields", "num_classes")  # arguments that every head gets from its network
 MIN_ORDER = 0.05  # autocorrelation above which numbers have an order; shuffled tokens have about .015
 MIN_KERNEL_TOKENS = 8  # median number of tokens below which a sequence has no room for kernels
 WINDOWS = 32  # windows of a sequence of median length, as many steps as a recurrent layer learns well
@@ -158,7 +160,7 @@ class HeadsConfig:
 
     front: FrontConfig
     recurrent: RecurrentConfig
-    heads: tuple[str | dict[str, Any], ...]
+    heads: tuple[str | Annotated[dict[str, Any], TargetOf(Head, OF_HEAD)], ...]
     closed_form: bool
     label_smoothing: DropoutShare = 0.1
     members: Count = 1
@@ -166,7 +168,6 @@ class HeadsConfig:
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> HeadsConfig:
         """Return the config of flat, resolved `settings`. Raises InputError for a value that cannot be used."""
-        check_values("model", cls.settings, settings)
         values = vars(cls.settings(**settings))
         if unresolved := [name for name, value in values.items() if value == AUTO]:
             raise InputError(f"model.{unresolved[0]}=auto", "needs the data", "give a number or a list")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
-from seqclf.config.targets import check_arguments, locate_subclass
+from seqclf.config.build import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading
@@ -226,10 +226,7 @@ def _build_head(
         if entry not in HEADS:
             raise InputError(f"model.heads=[{entry}]", f"must be some of {', '.join(HEADS)}, or have a _target_")
         return HEADS[entry](config, front, fields, num_classes)
-    kind = locate_subclass(entry.get("_target_"), Head, "model.heads._target_")
-    own = {key: value for key, value in entry.items() if key != "_target_"}
-    check_arguments("model.heads", kind, own, ["front", "fields", "num_classes"])
-    return kind(front, fields, num_classes, **own)
+    return build(entry, Head, "model.heads._target_", front=front, fields=fields, num_classes=num_classes)
 
 
 def _numbered(names: Iterable[str]) -> list[str]:

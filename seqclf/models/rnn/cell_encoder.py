@@ -9,16 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.argument_types import TargetOf, check_values, checks_values
-from seqclf.config.options import Count, ZeroOrMore
-from seqclf.config.targets import arguments_of, build, check_arguments, locate_part
+from seqclf.config.build import TargetOf, arguments_of, build, locate_subclass
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.options import DropoutShare
 from seqclf.models.pooling import token_mask
 from seqclf.models.rnn.recurrent import check_residual_layers, flip_order, reorder
 from seqclf.models.rnn.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
 from seqclf.models.streaming import State
+from seqclf.settings.base import Count, DropoutShare, ZeroOrMore
 
 KEY = "model.encoder.cell"
 
@@ -41,7 +39,6 @@ class CellEncoder(SequenceEncoder):
               _target_: mypackage.cells.Leaky
     """
 
-    @checks_values("model")
     def __init__(
         self,
         input_size: int,
@@ -110,17 +107,12 @@ class CellEncoder(SequenceEncoder):
 def _build_cell(
     config: Mapping[str, Any], input_size: int, hidden_size: int, specs: Sequence[FieldSpec]
 ) -> RecurrentCell:
-    located = locate_part(config, RecurrentCell, KEY)
-    settings = {name: value for name, value in config.items() if name != "_target_"}
-    provided: dict[str, Any] = {"input_size": input_size}
+    names = arguments_of(locate_subclass(config["_target_"], RecurrentCell, f"{KEY}._target_")).names
     offered = {"hidden_size": hidden_size, "field_specs": specs}
-    taken = set(arguments_of(located).names) - set(settings)
-    provided |= {name: value for name, value in offered.items() if name in taken}
-    check_arguments(KEY, located, settings, provided)
-    check_values(KEY, located, settings)
-    cell = build(config, RecurrentCell, f"{KEY}._target_", **provided)
+    taken = {name: value for name, value in offered.items() if name in names}
+    cell = build({**taken, **config}, RecurrentCell, f"{KEY}._target_", input_size=input_size)
     # A field is named by an argument in the config, such as `gap`, or by the class.
-    keys = {value: f"{KEY}.{name}" for name, value in settings.items() if isinstance(value, str)}
+    keys = {value: f"{KEY}.{name}" for name, value in config.items() if isinstance(value, str)}
     where = f"{KEY}._target_={config['_target_']}"
     widths = [number_spec(name, specs, keys.get(name, f"{where}.fields"))["width"] for name in cell.fields]
     check_cell(cell, input_size, widths, where)

@@ -7,10 +7,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.options import Count
-from seqclf.models.options import CellName, DropoutShare
+from seqclf.models.options import CellName
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.rnn.recurrent import Recurrent
+from seqclf.settings.base import Count, DropoutShare
 
 
 class _MaskedRecurrent(nn.Module):

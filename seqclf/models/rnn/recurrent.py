@@ -15,13 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count, ZeroOrMore
 from seqclf.errors import InputError
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx.layers import STATE_NAMES, OnnxLayer
-from seqclf.models.options import CellName, DropoutShare, Layout
+from seqclf.models.options import CellName, Layout
 from seqclf.models.streaming import State
+from seqclf.settings.base import Count, DropoutShare, ZeroOrMore
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
@@ -66,7 +65,6 @@ class Recurrent(SequenceEncoder):
     torch.Size([2, 5, 16])
     """
 
-    @checks_values("model")
     def __init__(
         self,
         input_size: int,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.targets import Config
+from seqclf.config.build import Config
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier

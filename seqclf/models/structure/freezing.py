@@ -8,10 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from seqclf.config.hints import did_you_mean
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.heads.recurrent_head import RecurrentHead
+from seqclf.settings.similar_names import did_you_mean
 
 
 def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: str) -> None:

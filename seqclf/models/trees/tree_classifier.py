@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from seqclf.config.argument_types import checks_values
-from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec, tree_spec
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
+from seqclf.settings.base import NonNegative
 
 
 class TreeClassifier(SequenceClassifier):
@@ -29,7 +28,6 @@ class TreeClassifier(SequenceClassifier):
 
     node_classes: Tensor
 
-    @checks_values("model")
     def __init__(
         self, fields: Sequence[FieldSpec], num_classes: int, *, node_loss: NonNegative = 1.0, **arguments: Any
     ):

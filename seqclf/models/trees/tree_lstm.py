@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import Composition
 from seqclf.models.trees.tree_levels import SortedNodes, sort_nodes
+from seqclf.settings.base import Count
 
 FORGET_BIAS = 1.0  # initial bias that keeps the forget gates open, so that gradients do not vanish after a few levels
 
@@ -91,7 +90,6 @@ class TreeLSTM(SequenceEncoder):
 
     structure = ("parents",)
 
-    @checks_values("model")
     def __init__(self, input_size: int, *, composition: Composition = "child_sum", hidden_size: Count = 128):
         super().__init__()
         self.size = hidden_size

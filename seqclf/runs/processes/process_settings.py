@@ -18,8 +18,8 @@ from torch import nn
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.models.rnn.recurrent_cell import RecurrentCell
 from seqclf.models.trees.tree_lstm import TreeLSTM
+from seqclf.settings.training import RuntimeOptions
 from seqclf.system.threads import available_cpus, idle_cpus
-from seqclf.training.options import RuntimeOptions
 
 # Warnings of Lightning that do not concern the user.
 IGNORED_WARNINGS = (

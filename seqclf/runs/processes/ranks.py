@@ -26,7 +26,7 @@ from seqclf.system.run_folder import is_first_rank, remove_empty_folder
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-    from seqclf.training.options import TrainConfig
+    from seqclf.settings.training import TrainConfig
 
 
 class Ranks(NamedTuple):
@@ -50,7 +50,7 @@ def torchrun_ranks() -> Ranks | None:
     return Ranks(*(int(os.environ[name.upper()]) for name in Ranks._fields))
 
 
-DEFAULTS = {"devices": "auto", "num_nodes": 1}  # as in conf/trainer
+DEFAULTS = {"devices": "auto", "num_nodes": 1}  # as in `TrainerOptions`
 
 
 def join_ranks(config: TrainConfig) -> TrainConfig:

@@ -16,7 +16,7 @@ import onnxruntime
 import torch
 from torch import nn
 
-from seqclf.config.targets import is_foreign, targets
+from seqclf.config.build import is_foreign, targets
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import build_classifier

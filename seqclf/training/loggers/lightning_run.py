@@ -12,8 +12,8 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
+from seqclf.config.build import Config
 from seqclf.config.documentation import flat_keys
-from seqclf.config.targets import Config
 from seqclf.system.atomic_files import write_output
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
 

@@ -19,7 +19,7 @@ from urllib.request import urlopen
 
 from lightning.pytorch.loggers import Logger
 
-from seqclf.config.targets import Config, locate
+from seqclf.config.build import Config, locate
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line, without_credentials

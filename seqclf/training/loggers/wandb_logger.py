@@ -20,7 +20,7 @@ from hydra.types import RunMode
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from seqclf.config.targets import Config
+from seqclf.config.build import Config
 from seqclf.documents.terminal import show_note
 from seqclf.errors import first_line, without_credentials
 from seqclf.evaluation.decisions.decision import Decision

@@ -3,9 +3,9 @@
 import pytest
 from support.table_files import LABELS, TOKENS, simple, write, write_lines
 
-from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
+from seqclf.settings.data import DataOptions
 
 GOOD = [f'"{tokens}",{label}' for tokens, label in zip(TOKENS, LABELS, strict=True)]
 

@@ -2,15 +2,14 @@
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.choices import settings_of
 
-from seqclf.config.documentation import CONF
-from seqclf.config.options import parse_options
 from seqclf.data.splitting.assignment import assign, check_filled
-from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError
+from seqclf.settings.base import parse_options
+from seqclf.settings.data import SplitOptions
 
 SHARES = st.tuples(st.floats(0, 0.5), st.floats(0, 0.45)).map(
     lambda pair: {"train": 1 - sum(pair), "validation": pair[0], "test": pair[1]}
@@ -96,7 +95,7 @@ def test_the_result_depends_on_the_seed_only():
     assert (one != other).any()
 
 
-DEFAULTS = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))["split"]
+DEFAULTS = settings_of("data", "files")["split"]
 
 
 @pytest.mark.parametrize(

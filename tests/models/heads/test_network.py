@@ -243,8 +243,6 @@ WORDS = {**CATEGORY, "size": 90}
         ([NUMBER], ["recurrent", "ngrams"], "model.heads: has ngrams"),
         ([CATEGORY], ["recurrent", "categories"], "model.heads: has categories"),
         ([WORDS], ["recurrent", "linear"], "model.heads: has a head of statistics"),
-        ([NUMBER], ["recurrent", {"target": "x.Y"}], "model.heads._target_"),
-        ([NUMBER], ["recurrent", {"_target_": f"{Own.__module__}.Own", "foo": 1}], "model.heads.foo: no such argument"),
         ([NUMBER], ["kernels"], "model.heads: has no head that is trained"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 from models.heads.conftest import CATEGORY, NUMBER, PLAIN, build, random_split, same_buffers, training_rows
 
 from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.options import changed_config
+from seqclf.models.structure.changed_config import changed_config
 
 FIELDS = [NUMBER, CATEGORY]
 CONFIG = {

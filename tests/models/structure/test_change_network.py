@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.options import changed_config
+from seqclf.models.structure.changed_config import changed_config
 
 EXACT, ROUNDING = 1e-11, 1e-6  # errors of logits in float64, and in float32
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last", "attention+max")

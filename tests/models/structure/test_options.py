@@ -4,17 +4,10 @@ import re
 
 import pytest
 
-from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
-from seqclf.models.structure.options import (
-    CHANGEABLE,
-    CLASSIFIER,
-    HEADS,
-    KEYS,
-    RECURRENT,
-    changed_config,
-    read_schedule,
-)
+from seqclf.models.structure.changed_config import CLASSIFIER, HEADS, RECURRENT, changed_config
+from seqclf.settings.training import CHANGEABLE, CHANGES, TrainConfig, read_schedule
+from seqclf.settings.tree import descriptions
 
 LSTM = {"_target_": CLASSIFIER, "encoder": {"_target_": RECURRENT}, "hidden_size": 8, "layers": 1, "dropout": 0.1}
 TRANSFORMER = {**LSTM, "encoder": {"_target_": "seqclf.models.transformer.Transformer"}}
@@ -28,8 +21,8 @@ ADAPTIVE = {**LSTM, "_target_": "seqclf.models.adaptive.AdaptiveClassifier"}
         ([{"layers": 4}], "structure: must be a list of changes with an epoch each"),
         ([{"epoch": 0, "layers": 2}], "structure[0].epoch=0: must be at least 1"),
         ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "layer": 2}], "structure[1].layer: no such key; write freeze, "),
-        ([{"epoch": 3, "embedding_size": 9}], f"structure[0].embedding_size: no such key; write {KEYS}"),
-        ([{"epoch": 3}], f"structure[0]: changes nothing; add {KEYS}"),
+        ([{"epoch": 3, "embedding_size": 9}], f"structure[0].embedding_size: no such key; write {CHANGES}"),
+        ([{"epoch": 3}], f"structure[0]: changes nothing; add {CHANGES}"),
     ],
 )
 def test_entries_that_are_no_changes_are_rejected(entries, line):
@@ -38,8 +31,7 @@ def test_entries_that_are_no_changes_are_rejected(entries, line):
 
 
 def test_the_help_lists_every_key_of_a_change():
-    comment = (CONF / "train.yaml").read_text().partition("\nstructure: ")[2].partition("\nexport:")[0]
-    keys = " ".join(comment.replace("#", " ").split()).partition("a key of model: ")[2].partition(" (")[0]
+    keys = " ".join(descriptions(TrainConfig)["structure"].split()).partition("a key of model: ")[2].partition(" (")[0]
     assert tuple(keys.replace(" or ", ", ").split(", ")) == CHANGEABLE
 
 

@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
-from seqclf.config.documentation import CONF
+from seqclf.config.composition import compose_config
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.uncertainty.comparison import MetricComparison
+from seqclf.settings.training import LoggerOptions
 from seqclf.training.loggers.run_logger import FinishedRun
-from seqclf.training.options import LoggerOptions
 
 CLASSES = ["no", "yes"]
 COMPARISON = [
@@ -48,8 +46,7 @@ class StubRun:
 @pytest.fixture
 def settings() -> Callable[..., dict[str, Any]]:
     def compose_block(*overrides: str) -> dict[str, Any]:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            block = OmegaConf.to_container(compose("train", list(overrides)).logger, resolve=True)
+        block = compose_config("train", overrides).plain()["logger"]
         return TypeAdapter(LoggerOptions).validate_python(block).model_dump()
 
     return compose_block

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import get_type_hints, is_typeddict
 
-from seqclf.config.hints import did_you_mean, must_be_one_of
-from seqclf.config.override_text import label_text
 from seqclf.errors import InputError, RefusedValueError
+from seqclf.settings.override_text import label_text
+from seqclf.settings.similar_names import did_you_mean, must_be_one_of
 
 KINDS = {
     "bool_type": "true or false",
@@ -33,6 +33,14 @@ BOUNDS = {
     "less_than_equal": ("at most", "le"),
     "less_than": ("below", "lt"),
 }
+
+
+class KeysOf:
+    """Mark in the type of a key whose value is a dict: its keys are those of `model`, with other `defaults`."""
+
+    def __init__(self, model: type[BaseModel], **defaults: Any):
+        self.model = model
+        self.defaults = defaults
 
 
 def input_error(error: ValidationError, model: type[BaseModel], values: Any, above: str = "") -> InputError:
@@ -138,8 +146,15 @@ def _annotations(owner: Any) -> dict[str, Any]:
     """Return the keys of a pydantic model or a TypedDict, as a dict key → type. Return {} for any other type."""
     if is_typeddict(owner):
         return get_type_hints(owner)
-    is_model = isinstance(owner, type) and issubclass(owner, BaseModel)
-    return {name: field.annotation for name, field in owner.model_fields.items()} if is_model else {}
+    if not (isinstance(owner, type) and issubclass(owner, BaseModel)):
+        return {}
+    blocks = {
+        name: mark.model
+        for name, field in owner.model_fields.items()
+        for mark in field.metadata
+        if isinstance(mark, KeysOf) and not is_typeddict(field.annotation)
+    }
+    return {name: field.annotation for name, field in owner.model_fields.items()} | blocks
 
 
 def _members(annotation: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Judging a finished run from its files: the same figures, and others for another target, split or model."""
+"""Evaluating a bundle, a finished run and scores: figures, the page, and the comparison with another model."""
 
 import json
 import re
@@ -9,17 +9,23 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+BUNDLE = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
+FILES = {"report.html", "metrics.json", "scores.parquet"}
+
 
 def judged(shell, *arguments):
-    completed = shell("judge", *arguments)
+    completed = shell("evaluate", *arguments)
     assert completed.exit_code == 0, completed.stderr
     return completed
 
 
+def figures(shell, output="evaluation"):
+    return json.loads((shell.folder / output / "metrics.json").read_text())
+
+
 def test_the_files_of_a_run_give_its_metrics_again(shell, trained):
-    judged(shell, "run=logged", "output=again.json")
-    again = json.loads((shell.folder / "again.json").read_text())
-    assert again == json.loads((trained.run / "metrics.json").read_text())
+    judged(shell, "run=logged")
+    assert figures(shell) == json.loads((trained.run / "metrics.json").read_text())
 
 
 def test_another_target_and_another_split_are_judged_without_the_model(shell, trained):
@@ -30,9 +36,9 @@ def test_another_target_and_another_split_are_judged_without_the_model(shell, tr
     assert not result["use"]
 
 
-def test_each_line_of_the_table_of_targets_is_what_judge_gives(shell, trained):
-    judged(shell, "run=logged", "decision.min_recall=0.8", "output=table.json")
-    rows = json.loads((shell.folder / "table.json").read_text())["targets"]
+def test_each_line_of_the_table_of_targets_is_what_evaluate_gives(shell, trained):
+    judged(shell, "run=logged", "decision.min_recall=0.8", "output=table")
+    rows = figures(shell, "table")["targets"]
     assert len(rows) > 3 and sum(row["asked"] for row in rows) == 1
     for row in rows:
         confidence = [] if row["confidence"] is None else [f"decision.confidence={row['confidence']}"]
@@ -42,12 +48,12 @@ def test_each_line_of_the_table_of_targets_is_what_judge_gives(shell, trained):
 
 
 def test_rows_that_somebody_left_out_back_no_statement(shell, trained):
-    judged(shell, "run=logged", "decision.min_recall=0.8", "output=all.json")
-    result = json.loads((shell.folder / "all.json").read_text())
+    judged(shell, "run=logged", "decision.min_recall=0.8")
+    result = figures(shell)
     lowest = result["forcing"][0]
     (shell.folder / "ids.txt").write_text(f"{lowest['id']}\n")
-    completed = judged(shell, "run=logged", "decision.min_recall=0.8", "decision.ignore=ids.txt", "output=some.json")
-    some = json.loads((shell.folder / "some.json").read_text())
+    completed = judged(shell, "run=logged", "decision.min_recall=0.8", "decision.ignore=ids.txt")
+    some = figures(shell)
     (target,), (before,) = some["decision"]["targets"], result["decision"]["targets"]
     assert (target["backed"], target["basis"], target["rows"]) == (False, "by_hand", before["rows"] - 1)
     assert "1 row left out by hand (split threshold): no statement holds" in " ".join(completed.stderr.split())
@@ -73,7 +79,7 @@ def ids_of(trained, split):
 )
 def test_ids_that_cannot_be_left_out_are_refused(shell, trained, named, error):
     (shell.folder / "refused.txt").write_text("\n".join(named(trained)))
-    refused = shell("judge", "run=logged", "decision.min_recall=0.8", "decision.ignore=refused.txt")
+    refused = shell("evaluate", "run=logged", "decision.min_recall=0.8", "decision.ignore=refused.txt")
     assert refused.exit_code == 2
     assert refused.stderr.splitlines()[-1].startswith(f"error: decision.ignore=refused.txt: {error}")
 
@@ -87,13 +93,14 @@ def test_an_id_of_several_rows_is_named_and_one_of_another_split_too_leaves_that
     column = table.column_names.index("id")
     arguments = ["scores=shared.parquet", "decision.min_recall=0.8"]
     pq.write_table(table.set_column(column, "id", pa.array(ids)), shell.folder / "shared.parquet")
-    judged(shell, *arguments, "output=before.json")
-    judged(shell, *arguments, "decision.ignore=shared.txt", "output=after.json")
-    before, after = (json.loads((shell.folder / name).read_text()) for name in ("before.json", "after.json"))
+    judged(shell, *arguments)
+    before = figures(shell)
+    judged(shell, *arguments, "decision.ignore=shared.txt")
+    after = figures(shell)
     assert after["test"]["rows"] == before["test"]["rows"] == splits.count("test")
     ids[splits.index("threshold") + 1] = ids[splits.index("threshold")]
     pq.write_table(table.set_column(column, "id", pa.array(ids)), shell.folder / "shared.parquet")
-    refused = shell("judge", *arguments, "decision.ignore=shared.txt")
+    refused = shell("evaluate", *arguments, "decision.ignore=shared.txt")
     assert refused.exit_code == 2 and f"2 rows of threshold have the id '{ids[splits.index('test')]}'" in refused.stderr
 
 
@@ -112,32 +119,35 @@ def test_scores_of_another_tool_are_compared_with_those_of_a_run(shell, trained)
     mine = table.select(["split", "id", "label"]).append_column("probabilities", pa.array([[0.4, 0.6]] * len(table)))
     backwards = mine.take(pa.array(range(len(mine))[::-1])).replace_schema_metadata({})
     pq.write_table(backwards, shell.folder / "mine.parquet")
-    completed = judged(shell, "scores=mine.parquet", f"against={network}")
+    completed = shell("evaluate", "scores=mine.parquet", f"against={network}")
+    assert completed.exit_code == 1
+    result = json.loads(completed.stdout)
     yes = sum(label == "yes" for label in mine["label"].to_pylist())
-    assert completed.result["accuracy"] == pytest.approx(yes / len(mine), abs=1e-6)
-    assert "mine.parquet" in completed.stderr and "Compared" in completed.stderr
+    assert result["accuracy"] == pytest.approx(yes / len(mine), abs=1e-6)
+    assert result["against"]["rows"] == len(mine) and not result["against"]["better"]
+    assert "<h2>Compared</h2>" in (shell.folder / "evaluation/report.html").read_text()
 
 
 def test_a_bundle_writes_scores_that_are_judged_as_it_evaluates(shell, trained):
-    arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
-    evaluated = shell("evaluate", *arguments, "scores=new_scores.parquet").result
-    result = judged(shell, "scores=new_scores.parquet").result
+    evaluated = judged(shell, *BUNDLE).result
+    assert {path.name for path in (shell.folder / "evaluation").iterdir()} == FILES
+    result = judged(shell, "scores=evaluation/scores.parquet").result
+    assert {path.name for path in (shell.folder / "evaluation").iterdir()} == FILES, "what it read stays"
     for metric in ("loss", "accuracy", "recall"):
         assert result[metric] == pytest.approx(evaluated[metric], abs=1e-6)
 
 
 def test_a_threshold_is_one_of_the_probabilities_that_the_bundle_shows(shell, trained):
-    arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
-    evaluated = shell("evaluate", *arguments, "threshold=0.3").result
+    evaluated = judged(shell, *BUNDLE, "threshold=0.3").result
     result = judged(shell, "run=logged", "threshold=0.3").result
     assert result["accuracy"] == pytest.approx(evaluated["accuracy"], abs=1e-6)
-    refused = shell("judge", "run=logged", "threshold=0.3", "decision.min_recall=0.5")
+    refused = shell("evaluate", "run=logged", "threshold=0.3", "decision.min_recall=0.5")
     assert refused.exit_code == 2 and "threshold=0.3: is beside decision.min_recall" in refused.stderr
 
 
 def test_rows_that_chose_the_model_do_not_judge_it_without_a_word(shell, trained):
     assert judged(shell, "run=logged", "split=validation", "threshold=0.3").result["use"] is False
-    assert shell("judge", "run=logged", "split=train").exit_code == 2
+    assert shell("evaluate", "run=logged", "split=train").exit_code == 2
 
 
 def test_a_report_on_other_data_shows_no_rows(shell, trained):
@@ -145,18 +155,16 @@ def test_a_report_on_other_data_shows_no_rows(shell, trained):
     before = settings.read_text()
     try:
         settings.write_text(before.replace("test.parquet", "train.jsonl"))
-        completed = shell("report", "run=logged", "output=other.html")
+        completed = shell("evaluate", "run=logged")
     finally:
         settings.write_text(before)
     assert completed.exit_code == 0 and "the report shows no rows" in completed.stderr
 
 
 def test_a_report_is_written_again_from_the_files_of_a_run(shell, trained):
-    completed = shell("report", "run=logged", "output=again.html")
-    assert completed.exit_code == 0 and completed.result["report"] == "again.html"
-    pages = [
-        (folder / name).read_text() for folder, name in ((shell.folder, "again.html"), (trained.run, "report.html"))
-    ]
+    assert judged(shell, "run=logged").result["report"] == "evaluation/report.html"
+    assert {path.name for path in (shell.folder / "evaluation").iterdir()} == FILES - {"scores.parquet"}
+    pages = [(folder / "report.html").read_text() for folder in (shell.folder / "evaluation", trained.run)]
     first, second = (re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "", page) for page in pages)
     assert first == second
 
@@ -164,13 +172,24 @@ def test_a_report_is_written_again_from_the_files_of_a_run(shell, trained):
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        ([], "run: not set; name a run, run=RUN, or a file of scores, scores=FILE"),
+        ([], "nothing to judge; give bundle=DIR data.test=FILE, run=RUN or scores=FILE"),
+        (["run=logged", "scores=mine.parquet"], "run=logged: is beside another input; give"),
+        (["run=logged", "by=day"], "by: is not for run=; remove by"),
+        ([*BUNDLE, "decision.min_recall=0.5"], "decision.min_recall: is not for bundle=; remove decision.min_recall"),
+        (["run=logged", "output=logged"], "output=logged: holds a run or a bundle; name another folder"),
+        (["run=logged", "output=test.parquet"], "output=test.parquet: is not a folder; name another folder"),
+        (["run=logged", "against=logged/bundle"], "against=logged/bundle: is a bundle; give bundle=DIR"),
+        (["run=logged", "against=other.parquet"], "scores of other.parquet: lack rows of test"),
+        ([*BUNDLE, "against=x/scores.parquet", "output=x"], "output=x: holds against=x/scores.parquet, which would"),
         (["run=logged", "split=new"], "split=new: does not judge this model; the splits are validation, test"),
         (["run=logged", "positive=maybe"], "data.positive=maybe: no such label; the labels are no, yes"),
     ],
 )
 def test_a_user_error_is_one_line(shell, trained, arguments, error):
-    completed = shell("judge", *arguments)
+    (network,) = (trained.run / "scores").glob("*-network.parquet")
+    table = pq.read_table(network)
+    pq.write_table(table.slice(table["split"].to_pylist().index("test") + 1), shell.folder / "other.parquet")
+    completed = shell("evaluate", *arguments)
     assert completed.exit_code == 2 and completed.stderr.splitlines()[-1].startswith(f"error: {error}")
 
 
@@ -180,7 +199,7 @@ def test_a_run_of_which_a_step_is_half_written_is_named(shell, trained):
     try:
         for damaged in (content[:-20], content.replace('"leaks"', '"leak"')):
             facts.write_text(damaged)
-            completed = shell("judge", "run=logged")
+            completed = shell("evaluate", "run=logged")
             assert completed.exit_code == 2 and "run=logged: is not as this version writes a run" in completed.stderr
     finally:
         facts.write_text(content)
@@ -198,6 +217,26 @@ def test_a_report_runs_no_code_that_the_user_did_not_trust(shell, trained, trust
     code = "import os, pathlib\ndef make(folder):\n    pathlib.Path(os.environ['MADE']).touch()\n"
     (shell.folder / "code" / "evil.py").write_text(code)
     variables = {"PYTHONPATH": str(shell.folder / "code"), "MADE": str(made)}
-    completed = shell("report", f"run={run}", *trust, **variables)
+    completed = shell("evaluate", f"run={run}", *trust, **variables)
     assert completed.exit_code == 0 and "the report shows no rows" in completed.stderr
     assert made.exists() == bool(trust) and ("set trust=evil" in completed.stderr) == (not trust)
+
+
+def test_the_exit_code_says_whether_a_model_is_better(shell, trained):
+    """The run, its bundle and its file of scores are one model, which is not better than itself."""
+    (network,) = (trained.run / "scores").glob("*-network.parquet")
+    table = pq.read_table(network)
+    weak = pa.array([[0.0, float(row % 2)] for row in range(len(table))], table.schema.field("logits").type)
+    column = table.column_names.index("logits")
+    pq.write_table(table.set_column(column, "logits", weak), shell.folder / "weak.parquet")
+    before = (trained.run / "report.html").read_bytes()
+    for subject in (["run=logged"], BUNDLE, [f"scores={network}"]):
+        equal = "logged/bundle" if subject is BUNDLE else "logged"
+        for other, code in ((equal, 1), ("weak.parquet", 0)):
+            completed = shell("evaluate", *subject, f"against={other}")
+            result = json.loads(completed.stdout)
+            found = result["against"]
+            assert (completed.exit_code, found["better"]) == (code, code == 0), completed.stderr
+            assert found["rows"] == result["rows"] and figures(shell)["against"] == found
+            assert (found["comparison"][0]["difference"] > 0) == found["better"]
+    assert (trained.run / "report.html").read_bytes() == before

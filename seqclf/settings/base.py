@@ -1,30 +1,35 @@
-"""Base classes of all config models (pydantic), and types of keys that several models use.
+"""Base classes of all settings (pydantic), and types of keys that several of them use.
 
-Each model is next to the code that uses its values (`data/options.py`, `batching/options.py`, …), without defaults,
-which are in conf/. The types are also those of constructor arguments of networks and losses. Validation is strict:
-`true` is not a number, "3" is not an integer, and unknown keys are rejected.
+A key is a field with its type, its default and, as a docstring below it, its description (see `seqclf.settings.tree`).
+The types are also those of constructor arguments of networks and losses. Validation is strict: `true` is not a number,
+"3" is not an integer, and unknown keys are rejected.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from seqclf.config.hints import must_be_one_of
-from seqclf.config.override_text import label_text
-from seqclf.config.validation_errors import input_error
-from seqclf.errors import RefusedValueError
+from seqclf.errors import InputError, RefusedValueError
+from seqclf.settings.override_text import label_text
+from seqclf.settings.similar_names import must_be_one_of
+from seqclf.settings.validation_errors import KeysOf as KeysOf
+from seqclf.settings.validation_errors import input_error
 
 Model = TypeVar("Model", bound="Options")
+NOT_SET: Any = None  # default of a key that the user must set, or whose null a validator replaces
 
 
 class Options(BaseModel):
     """Base class of all config models. Values are validated at construction and cannot be changed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, validate_default=True, defer_build=True
+    )
 
 
 class CommandOptions(Options):
@@ -35,6 +40,12 @@ class CommandOptions(Options):
     """
 
     model_config = ConfigDict(extra="allow")
+
+
+def elsewhere(path: str) -> Callable[[Any], Any]:
+    """Return a function that calls the one at the dotted `path`, which needs imports that a help text does not."""
+    module, _, name = path.rpartition(".")
+    return lambda value: getattr(importlib.import_module(module), name)(value)
 
 
 def parse_options(model: type[Model], values: Mapping[str, Any], key: str = "") -> Model:
@@ -70,6 +81,20 @@ def read_texts(value: Any) -> Any:
     return tuple(label_text(entry) for entry in entries)
 
 
+def read_trust(value: Any) -> bool | tuple[str, ...]:
+    """Convert the value of the config key `trust` (one or several packages, a boolean or None)."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    packages = [value] if isinstance(value, str) else value
+    if not isinstance(packages, (list, tuple)) or not all(_is_dotted(name) for name in packages):
+        raise InputError(f"trust={value}", "must be a package, a list of packages, true or null")
+    return tuple(packages)
+
+
+def _is_dotted(name: Any) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
+
+
 def require_text(value: str) -> str:
     """Return the string. Raises RefusedValueError if the string is empty."""
     if not value:
@@ -103,5 +128,6 @@ ZeroOrMore = Annotated[int, Field(ge=0)]
 Limit = Annotated[int, AfterValidator(at_least_or_minus_one)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # seeds that NumPy and PyTorch accept
 Share = Annotated[float, Field(ge=0, le=1)]
+DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -1,0 +1,107 @@
+"""Judge a bundle on labelled rows, a finished run, or scores of any tool, and compare it with another model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from seqclf.bundle.row_writers import check_output_path
+from seqclf.documents.blocks import Section
+from seqclf.documents.terminal import show_section
+from seqclf.errors import InputError
+from seqclf.evaluation.judge import compare_with, judge
+from seqclf.evaluation.scores import write_scores
+from seqclf.report.ladder import compared_section
+from seqclf.report.page import write_report
+from seqclf.report.report import Report
+from seqclf.report.score_table import show_verdict
+from seqclf.report.sections.breakdowns import period_table
+from seqclf.report.subjects import of_bundle, of_run, of_scores
+from seqclf.settings.commands import EvaluateConfig
+from seqclf.system.atomic_files import explain_disk_errors, write_output
+from seqclf.system.json_result import JsonObject
+from seqclf.system.run_folder import METRICS, MODEL
+
+PAGE, SCORES = "report.html", "scores.parquet"  # files of the folder `output`, beside metrics.json
+
+
+class Evaluated(JsonObject):
+    """The JSON line of `evaluate`. The exit code is 1 unless the model is shown to be better than that of `against`."""
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if "against" not in self or self["against"]["better"] else 1
+
+
+def main(config: EvaluateConfig) -> Evaluated:
+    """Judge one of the inputs, print the verdict, and write the page and the figures."""
+    name, output = _input(config), Path(config.output)
+    _check_output(output, config)
+    subject = {"bundle": of_bundle, "run": of_run, "scores": of_scores}[name](config)
+    network = subject.contenders[-1]
+    judged = judge(subject.contenders, subject.facts, subject.decision)
+    if config.split is not None:
+        judged = judged._replace(result=replace(judged.result, next_step=None))  # it is about the split of the run
+    result = judged.result
+    show_verdict(result)
+    compared = () if subject.old is None else compare_with(judged, network, *subject.old, subject.facts.monitor)
+    report = replace(subject.report(judged), against=compared)
+    found = {**subject.found, **_shown(report, config)}
+    inputs = {Path(path).resolve() for path in (config.scores, config.against) if path is not None}
+    for path in (output / file for file in (PAGE, METRICS, SCORES)):  # those of an evaluation before
+        if path.resolve() not in inputs:
+            with explain_disk_errors(path):
+                path.unlink(missing_ok=True)
+    if name == "bundle":
+        write_scores(output / SCORES, network)
+    write_report(report, output / PAGE)
+    forcing = {"forcing": [row.to_dict() for row in result.forcing]} if result.forcing else {}
+    content = {**result.to_dict(), **forcing, **found}
+    write_output(output / METRICS, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    facts: JsonObject = {"split": result.split, "use": not result.not_yet, "decision": result.decision.to_dict()}
+    return Evaluated(report=str(output / PAGE), **facts, **result.metrics.to_dict(), **found)
+
+
+def _input(config: EvaluateConfig) -> str:
+    """Return the name of the input. Raises InputError for none, several, and keys that are for others."""
+    given = [name for name in ("bundle", "run", "scores") if getattr(config, name) is not None]
+    if len(given) != 1:
+        where, problem = (f"{given[0]}={getattr(config, given[0])}", "is beside another input") if given else (None, "")
+        raise InputError(where, problem or "nothing to judge", "give bundle=DIR data.test=FILE, run=RUN or scores=FILE")
+    if given == ["bundle"]:
+        others = [f"decision.{key}" for key, value in config.decision.items() if value is not None]
+        others += [] if config.split is None else ["split"]
+    else:
+        others = [key for key in ("by", "time") if getattr(config, key) is not None]
+        others += [] if config.data["test"] is None else ["data.test"]
+    if others:
+        raise InputError(others[0], f"is not for {given[0]}=", f"remove {others[0]}")
+    return given[0]
+
+
+def _check_output(output: Path, config: EvaluateConfig) -> None:
+    """Check the folder first, because the predictions of a long file would be lost if it were wrong."""
+    where, remedy = f"output={output}", "name another folder"
+    if output.exists() and not output.is_dir():
+        raise InputError(where, "is not a folder", remedy)
+    if any((output / name).exists() for name in ("config.yaml", MODEL, "manifest.json")):
+        raise InputError(where, "holds a run or a bundle", remedy)
+    for name in (PAGE, METRICS, SCORES):
+        check_output_path(output / name)
+    if config.bundle and config.against and (output / SCORES).resolve() == Path(config.against).resolve():
+        raise InputError(where, f"holds against={config.against}, which would be replaced", remedy)
+
+
+def _shown(report: Report, config: EvaluateConfig) -> JsonObject:
+    """Print the scores over time and the comparison of a report, and return both for the JSON."""
+    found: JsonObject = {}
+    if report.periods:
+        show_section(Section("Over time", [period_table(report.periods, report.positive)]))
+        found["periods"] = [part.to_dict() for part in report.periods]
+    if report.against:
+        show_section(compared_section(report.against))
+        gains = report.against[-1].gain or []
+        found["against"] = {"model": config.against, "rows": report.against[-1].rows, "better": gains[0].is_better}
+        found["against"]["comparison"] = [each.to_dict() for each in gains]
+    return found

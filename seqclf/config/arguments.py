@@ -1,0 +1,196 @@
+"""The arguments that a user typed after the name of a command: clear errors for wrong ones, and their values.
+
+A command without Hydra starts fast and where Hydra is not installed. Values are written as for Hydra, but a text stands
+for itself, so that a path or a sequence needs no quotes but those of the shell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from seqclf.config.build import Config
+from seqclf.config.documentation import Command, nested_keys
+from seqclf.config.hints import choice_hint, key_hint, set_mapping
+from seqclf.config.user_errors import fail, user_error
+from seqclf.errors import InputError, first_line
+from seqclf.settings.base import parse_options
+from seqclf.settings.override_text import key_of, shell_word, unquoted
+from seqclf.settings.similar_names import must_be_one_of
+from seqclf.settings.tree import REQUIRED
+from seqclf.settings.validation_errors import takes_list, takes_text
+from seqclf.system import signals
+from seqclf.system.json_result import print_result
+
+# Command-line options of Hydra with a value. Those in OWN_FILES name config files of the user.
+OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
+DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".txt")
+GENERAL = "--help lists groups and keys"
+NAMED = {"null": None, "true": True, "false": False}
+INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
+ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # one entry of a list
+
+
+class TypedArguments:
+    """The command-line arguments that the user typed after the name of a command.
+
+    >>> TypedArguments("train", ["lr=0.1"]).unknown_key("lr")
+    InputError('lr: no such key; write optimizer.lr=0.1')
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str]):
+        self.arguments = list(arguments)
+        self.command = Command.typed(name, arguments)
+        self.chosen = self.command.chosen(arguments)  # dict config group → choice
+        # An override is an argument that is not an option and not the value of an option.
+        pairs = pairwise(["", *arguments])
+        self.overrides = [text for before, text in pairs if before not in WITH_VALUE and not text.startswith("-")]
+
+    @cached_property
+    def keys(self) -> dict[str, Any]:
+        """Dict dotted path → default, with all keys of the command for the chosen config groups."""
+        return self.command.defaults(self.chosen)
+
+    def value_of(self, key: str) -> str | None:
+        """Return the value that the user typed for a key, or None."""
+        return next((text.partition("=")[2] for text in self.arguments if key_of(text) == key and "=" in text), None)
+
+    def check_keys(self) -> None:
+        """Raise InputError for a typed key that the command cannot have, without Hydra, whose import is slow."""
+        if any(text.partition("=")[0] in OWN_FILES for text in self.arguments):
+            return  # files of the user may bring keys
+        known, groups = [*self.keys, *self.command.experiment_keys(self.chosen)], {*self.command.groups, "hydra"}
+        blocks = groups | {path.partition(".")[0] for path in known}
+        for text in self.overrides:
+            key = text.lstrip("+~").partition("=")[0].rpartition("@")[2]
+            if text[0] == "+" or key.startswith("hydra."):  # a key that is added, to a block that exists
+                is_known = key.partition(".")[0] in blocks
+            else:
+                near = (f"{path}.".startswith(f"{key}.") or key.startswith(f"{path}.") for path in known)
+                is_known = key in groups or any(near)
+            if "=" in text and not is_known:
+                raise self.unknown_key(key)
+
+    def missing_key(self, path: str) -> InputError:
+        """Return an InputError for a required key without a value.
+
+        >>> TypedArguments("export", []).missing_key("bundle")
+        InputError('bundle: not set; give it as bundle=VALUE')
+        """
+        return InputError(path, "not set", f"give it as {path}=VALUE")
+
+    def unknown_key(self, key: str) -> InputError:
+        """Return an InputError for an unknown key of the command."""
+        value = self.value_of(key)
+        if value is not None and key in self.keys:  # Hydra rejected a key inside the typed mapping
+            known = self.keys | self.command.experiment_keys(self.chosen)
+            return InputError(key, "is set already", f"to replace it, write {set_mapping(known, key, value)}")
+        group = re.escape(key.partition(".")[0])
+        foreign = [text for text in self.arguments if re.match(rf"\+*{group}\.([\w.]+\.)?_target_=(?!seqclf\.)", text)]
+        if any(key_of(text) != key for text in foreign):
+            # The user typed a class of another package. The class may have this argument, but is not imported yet.
+            added = shell_word(f"+{key}={'VALUE' if value is None else value}")
+            return InputError(key, "no such key", f"to add a new key, write {added}")
+        return InputError(key, "no such key", key_hint(self.command, key, value, self.chosen) or GENERAL)
+
+    def unknown_choice(self, group: str, value: str) -> InputError:
+        """Return an InputError for an unknown choice of a config group."""
+        allowed, _ = must_be_one_of("", self.command.choices(group))  # the hint comes from `choice_hint`
+        return InputError(f"{group}={value}", allowed, choice_hint(self.command, group, value))
+
+    def unknown_option(self, text: str) -> InputError:
+        """Return an InputError for an unknown option, such as `--lr=0.1`."""
+        name, equals, value = text.lstrip("-").partition("=")
+        following = self.arguments[self.arguments.index(text) + 1 :][:1]
+        if not equals and following and "=" not in following[0] and not following[0].startswith("-"):
+            value = following[0]
+        hint = key_hint(self.command, name.replace("-", "_"), value or None, self.chosen)
+        return InputError(text, "keys have no dashes" if hint else "no such option", hint or GENERAL)
+
+    def hint_for_value(self, text: str) -> str:
+        """Return a hint for an argument without `=`: a file or a bundle without its key, or a key without its value."""
+        is_bundle = (Path(text) / "manifest.json").is_file()
+        is_file = Path(text).exists() or Path(text).suffix in DATA_ENDINGS
+        key = "bundle" if is_bundle else "input" if is_file else text
+        return key_hint(self.command, key, None if key == text else text, self.chosen)
+
+
+def run_plain(typed: TypedArguments, function: Callable[[Any], Any]) -> None:
+    """Compose the config of a command without Hydra, call `function` with it, and print its result."""
+    try:
+        with signals.raised():
+            result = function(parse_options(typed.command.settings, compose_plain(typed)))
+        print_result(result)
+    except Exception as error:
+        known = user_error(error)
+        if known is None:
+            raise
+        fail(known)
+
+
+def compose_plain(typed: TypedArguments) -> Config:
+    """Return the config of the typed arguments as nested dicts.
+
+    Raises InputError for an unknown key or option, for a key that is not set, and for a value that cannot be read.
+
+    >>> config = compose_plain(TypedArguments("predict", ["bundle=my run, v2", "max_far=9e-1"]))
+    >>> config["bundle"], config["max_far"], config["output"]
+    ('my run, v2', 0.9, None)
+    """
+    for text in typed.arguments:
+        if text.startswith("-"):
+            raise typed.unknown_option(text)
+    keys = dict(typed.keys)
+    for text in typed.overrides:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(text, "is no KEY=VALUE", typed.hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
+        if text == "data=files" and "data.test" in keys:  # the choice of `train`, which is the only one here
+            continue
+        if key in keys:
+            settings = typed.command.settings
+            keys[key] = read_value(key, value, is_text=takes_text(settings, key), is_list=takes_list(settings, key))
+        elif inner := next((path for path in keys if path.startswith(f"{key}.")), None):
+            raise InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE")
+        else:
+            raise typed.unknown_key(key.lstrip("+~"))
+    if missing := next((path for path, value in keys.items() if value == REQUIRED), None):
+        raise typed.missing_key(missing)
+    return nested_keys(keys)
+
+
+def read_value(key: str, text: str, *, is_text: bool = False, is_list: bool = True) -> Any:
+    r"""Return the value of an argument, for a key of texts (`is_text`), or of a list (`is_list`).
+
+    >>> read_value("runs", "[runs/*, 'a, b', it's]", is_text=True)
+    ['runs/*', 'a, b', "it's"]
+    >>> read_value("id", "2024_01", is_text=True), read_value("threads", "2"), read_value("threads", "null")
+    ('2024_01', 2, None)
+    """
+    if text == "null":
+        return None
+    if (inner := unquoted(text)) is not None:
+        return inner
+    if is_list and text[:1] == "[" and text[-1:] == "]":
+        entries = [match[0].strip() for match in ENTRY.finditer(text[1:-1])]
+        return [read_value(key, entry, is_text=is_text) for entry in entries]
+    if is_text:
+        return text
+    if text[:1] == "{":
+        try:
+            return yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise InputError(f"{key}={text}", f"cannot be read ({first_line(error)})") from None
+    if text in NAMED:
+        return NAMED[text]
+    try:
+        return int(text) if INTEGER.fullmatch(text) else float(text)
+    except ValueError:
+        return text

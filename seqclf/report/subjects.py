@@ -1,0 +1,260 @@
+"""Subjects of the command `evaluate`: a bundle on labelled rows, a finished run, or scores of any tool."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.scoring import LabelledPredictions, labelled_sources, predict_labelled
+from seqclf.data.prepare import with_generated
+from seqclf.data.storage.dataset import THRESHOLD, check_positive
+from seqclf.data.storage.store import SplitCounts
+from seqclf.documents.terminal import console, show_note
+from seqclf.errors import InputError, first_line
+from seqclf.evaluation.decisions.decision import BY_HAND, RULES, Decision, override_threshold
+from seqclf.evaluation.judge import Facts, Judged, decide, threshold_split
+from seqclf.evaluation.over_time import PeriodScores, check_times, scores_by_period
+from seqclf.evaluation.scores import FOLDER, NETWORK, Scores, read_contenders, read_scores, taken
+from seqclf.report.report import Report, worst_mistakes
+from seqclf.report.run_files import read_result, read_run
+from seqclf.report.run_report import run_dataset, run_report
+from seqclf.settings.base import parse_options
+from seqclf.settings.commands import EvaluateConfig
+from seqclf.settings.data import DataOptions
+from seqclf.settings.decision import DecisionOptions
+from seqclf.system.json_result import JsonObject
+from seqclf.system.state_validation import error_context
+from seqclf.system.version import package_versions
+
+OldModel = tuple[Scores, Decision | None]  # without a decision, it predicts the most probable label
+OF_BUNDLE = "a bundle holds none; the run's report.html has the comparison"  # why there is no baseline
+OF_SCORES = "no order-blind model has scored these rows"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Model to judge. `old`: the one to compare it with. `report`: makes the content of the page.
+
+    `found`: what else is known about the rows, for the JSON.
+    """
+
+    contenders: list[Scores]
+    facts: Facts
+    decision: DecisionOptions | Decision
+    report: Callable[[Judged], Report]
+    old: OldModel | None = None
+    found: JsonObject = field(default_factory=dict)
+
+
+def of_run(config: EvaluateConfig) -> Subject:
+    """Read a finished run, with the target, the split and the positive label of the config."""
+    run = Path(str(config.run))
+    contenders, facts, settings = read_run(run)
+    contenders = _chosen(contenders, settings, config)
+    return Subject(
+        contenders=contenders,
+        facts=facts,
+        decision=_decision(config, settings["decision"], contenders),
+        report=lambda judged: run_report(run_dataset(settings, config.trust), judged, facts, run),
+        old=_old_model(config, contenders[-1]),
+    )
+
+
+def of_scores(config: EvaluateConfig) -> Subject:
+    """Read a file of scores. The model of `against` completes what a file of another tool leaves out."""
+    path, old = Path(str(config.scores)), _old_model(config, None)
+    scores = replace(read_scores(path, None if old is None else old[0]), role=NETWORK, name=str(path))
+    contenders = _chosen([scores], {}, config)
+    return Subject(
+        contenders=contenders,
+        facts=Facts(no_baseline=OF_SCORES),
+        decision=_decision(config, {}, contenders),
+        report=lambda judged: Report(
+            title=f"Scores of {path.name}",
+            result=judged.result,
+            evaluation=judged.evaluation,
+            mistakes=[],
+            versions=package_versions(),
+            created=datetime.now().astimezone(),
+            sources={judged.result.split: str(path)},
+        ),
+        old=old,
+    )
+
+
+def of_bundle(config: EvaluateConfig) -> Subject:
+    """Predict the rows of `data.test` with a bundle."""
+    classifier, options = _opened(str(config.bundle), config)
+    for line in classifier.warnings:
+        console.print(line, style="yellow", soft_wrap=True)
+    positive = config.positive or options.positive or classifier.manifest["positive"]
+    if positive is not None:
+        check_positive(positive, classifier.classes)
+    # `config.threshold` is the threshold of the positive label, so the label in the config takes precedence over the
+    # bundle's label.
+    decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
+    classifier.decision = decision
+    time = _time_column(classifier, config)
+    scores, predicted = _predicted(classifier, options, positive, time, explain=True)
+    rows, refused, periods = predicted.outputs, predicted.refused, list[PeriodScores]()
+    if config.by is not None and predicted.times is not None:
+        check_times(predicted.times, f"by={config.by}", str(time))
+        shown = decision.choose(rows.logits), decision.probabilities(rows.logits)
+        periods = scores_by_period(predicted.times, config.by, rows.labels, *shown, classifier.classes, positive)
+    if refused:
+        console.print(f"refused {len(refused)} of {len(refused) + len(rows.labels)} rows; the first: {refused[0]}")
+    lines = [f"moved since training: {each}" for each in predicted.moved]
+    for line in lines:
+        console.print(line, soft_wrap=True)
+    found: JsonObject = {"refused": len(refused), "unknown_labels": predicted.unknown, "provider": classifier.provider}
+    parts = {"no_cuda": classifier.no_cuda, "moved": [each.to_dict() for each in predicted.moved]}
+    counts = SplitCounts(used=len(rows.labels), refused=len(refused), unknown_labels=predicted.unknown)
+    source = str(config.data["test"])
+    return Subject(
+        contenders=[scores],
+        facts=Facts(no_baseline=OF_BUNDLE, data={"test": counts}),
+        decision=decision,
+        report=lambda judged: Report(
+            title=f"Evaluation on {Path(source).name}",
+            result=judged.result,
+            evaluation=judged.evaluation,
+            mistakes=worst_mistakes(judged.evaluation, classifier.classes, lambda row: predicted.mistakes[row]),
+            warnings=[*lines, *refused],
+            versions=classifier.manifest["versions"],
+            created=datetime.now().astimezone(),
+            sources={"test": source},
+            bundle=str(config.bundle),
+            periods=periods,
+        ),
+        old=_old_model(config, scores),
+        found=found | {key: value for key, value in parts.items() if value},
+    )
+
+
+def _opened(folder: str, config: EvaluateConfig) -> tuple[Classifier, DataOptions]:
+    """Return a bundle, and the options by which it reads the labelled file; null ones are those of its training."""
+    classifier = Classifier(folder, device=config.device, threads=config.threads)
+    schema = classifier.schema
+    # With a quote or an encoding that differs from training, the tokens would differ and the metrics would be wrong.
+    trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
+    missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}
+    return classifier, with_generated(DataOptions.build(**{**config.data, **missing, "group_by": schema.group_by}))
+
+
+def _predicted(
+    classifier: Classifier, options: DataOptions, positive: str | None, time: str | None, *, explain: bool
+) -> tuple[Scores, LabelledPredictions]:
+    source, table = labelled_sources(classifier, options, "test")
+    predicted = predict_labelled(
+        classifier, source, options.label, table, group=options.group, time=time, explain=explain
+    )
+    scores = Scores(
+        role=NETWORK,
+        name=NETWORK,
+        model=str(classifier.folder),
+        classes=classifier.classes,
+        label_type=classifier.schema.label_type,
+        positive=positive,
+        splits={"test": predicted.outputs},
+    )
+    return scores, predicted
+
+
+def _time_column(classifier: Classifier, config: EvaluateConfig) -> str | None:
+    """Return the column of the times of the rows, None without `by`: `time`, or the first column that sorts events."""
+    if config.by is None:
+        return None
+    names = [name for name in (config.time, *classifier.schema.order_by) if name is not None]
+    if not names:
+        raise InputError(f"by={config.by}", "needs the times of the rows", "name their column: time=COLUMN")
+    return names[0]
+
+
+def _old_model(config: EvaluateConfig, network: Scores | None) -> OldModel | None:
+    """Return the model of `against`, None without one. `network`: scores that complete a file of another tool."""
+    if config.against is None:
+        return None
+    path = Path(config.against)
+    if (path / "manifest.json").is_file():
+        if config.bundle is None:
+            raise InputError(f"against={path}", "is a bundle", "give bundle=DIR data.test=FILE, or name its run")
+        old, options = _opened(str(path), config)
+        scores, decision = _predicted(old, options, None, None, explain=False)[0], old.decision
+    elif path.is_dir():
+        with error_context(f"against={path}", "train again"):
+            scores, decision = read_contenders(path / FOLDER)[-1], read_result(path).decision
+    else:
+        scores, decision = read_scores(path, network), None
+    return replace(scores, name=str(path), model=str(path)), decision
+
+
+def _chosen(contenders: list[Scores], settings: dict[str, Any], config: EvaluateConfig) -> list[Scores]:
+    """Return scores for the positive label and the split of the config, without the rows that it leaves out."""
+    if (ignored := config.decision.pop("ignore", None)) is not None:
+        contenders = _without_rows(Path(str(ignored)), contenders, settings)
+    judging = [split for split in contenders[-1].splits if split not in ("train", THRESHOLD)]
+    if not judging:
+        raise InputError("scores", "hold no rows to judge by", "score the split validation or test")
+    if config.split not in (None, *judging):
+        problem = f"the splits are {', '.join(judging)}"
+        raise InputError(f"split={config.split}", "does not judge this model", problem)
+    if config.positive is not None:
+        check_positive(config.positive, contenders[-1].classes)
+        contenders = [replace(scores, positive=config.positive) for scores in contenders]
+    # The last split judges. The others keep their order.
+    ordered = [sorted(scores.splits.items(), key=lambda entry: entry[0] == config.split) for scores in contenders]
+    return [replace(scores, splits=dict(splits)) for scores, splits in zip(contenders, ordered, strict=True)]
+
+
+def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]) -> list[Scores]:
+    """Return scores without the rows that set thresholds and whose ids are the lines of a file."""
+    data, where, split = settings.get("data", {}), f"decision.ignore={path}", threshold_split(contenders[-1])
+    if settings and not (data.get("id") or data.get("group_by")):
+        raise InputError(where, "the rows of the run have no ids of their own", "train with data.id=COLUMN")
+    if split not in contenders[-1].splits:
+        raise InputError(where, "there are no rows to set a threshold", "score the split validation too")
+    try:
+        named = sorted(filter(None, {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()}))
+    except (OSError, ValueError) as error:
+        remedy = "give a text file of ids, one a line"
+        raise InputError(where, f"cannot be read ({first_line(error)})", remedy) from None
+    if not named:
+        raise InputError(where, "names no row", "give a text file of ids, one a line")
+    found = Counter[str](np.asarray(contenders[-1].splits[split].ids).tolist())
+    if other := next((name for name in named if found[name] != 1), None):
+        if found[other]:
+            raise InputError(where, f"{found[other]:,} rows of {split} have the id '{other}'", "make the ids unique")
+        problem = f"no row that sets the threshold (split {split}) has the id '{other}'"
+        raise InputError(where, problem, "name ids of threshold.parquet")
+    kept = []
+    for scores in contenders:
+        if (rows := scores.splits.get(split)) is not None:
+            places = np.flatnonzero(~np.isin(np.asarray(rows.ids).astype(str), named))
+            if not len(places):
+                raise InputError(where, f"leaves no row of {split} out of {len(rows.labels):,}", "name fewer ids")
+            scores = replace(scores, splits={**scores.splits, split: taken(rows, places)})
+        kept.append(replace(scores, basis=BY_HAND))
+    count = "1 row" if len(named) == 1 else f"{len(named):,} rows"
+    show_note(f"{count} left out by hand (split {split}): no statement holds")
+    return kept
+
+
+def _decision(config: EvaluateConfig, settings: dict[str, Any], contenders: list[Scores]) -> DecisionOptions | Decision:
+    """Return the decision of `threshold`, or the target of the config in place of that of the run."""
+    given = {key: value for key, value in config.decision.items() if value is not None}
+    if any(rule in given for rule in RULES):  # replaces the target of the run, with its confidence
+        settings = {key: value for key, value in settings.items() if key not in (*RULES, "confidence")}
+    options, network = parse_options(DecisionOptions, {**settings, **given}, "decision"), contenders[-1]
+    if config.threshold is None:
+        return options
+    if rules := [rule for rule in RULES if rule in given]:
+        raise InputError(f"threshold={config.threshold}", f"is beside decision.{rules[0]}", "set one of the two")
+    # The threshold is one of probabilities, which the temperature of the run changes.
+    return override_threshold(decide(contenders, options), config.threshold, network.positive, network.classes)

@@ -1,0 +1,1 @@
+"""Keys of the configs of all commands: type, default and description of each, without PyTorch and Hydra."""
