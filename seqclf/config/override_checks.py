@@ -98,7 +98,7 @@ class HydraArguments(TypedArguments):
             mark = token.strip()
             entry = before if mark == ":" else entry
             read = _read(mark) if before in STARTS and after in ENDS else mark
-            if read != mark and after == ":":
+            if read != mark and after == ":" and "{" in result:
                 remedy = f"set {key_of(text)} in a YAML file, with '{mark}' in quotes"
                 raise InputError(text, f"the key {mark} would be read as {read}", remedy)
             is_name = read != mark and (is_text or entry in ("column", "columns"))

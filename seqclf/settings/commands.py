@@ -264,7 +264,7 @@ class RetrainConfig(CommandOptions):
 
 
 class SearchOptions(Options):
-    """How to search."""
+    """Settings of a search."""
 
     space: Space | None = None
     """key: a list of choices, or a range {low, high} with log: true or step: 2; null: usual, below"""

@@ -71,6 +71,10 @@ def test_a_key_of_a_mapping_that_is_read_as_a_number_is_refused(override):
         load_config([override])
 
 
+def test_a_time_outside_of_a_mapping_stays_a_time():
+    assert HydraArguments("train", ["+trainer.max_time=00:01:00:00"]).for_hydra() == ["+trainer.max_time=00:01:00:00"]
+
+
 def test_numbers_inside_of_a_mapping_stay_numbers() -> None:
     text = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}}"
     typed = HydraArguments("search", [text])
