@@ -97,8 +97,9 @@ class HydraArguments(TypedArguments):
         for token, after in pairwise([*TOKEN.findall(value), ""]):
             mark = token.strip()
             entry = before if mark == ":" else entry
-            read = _read(mark) if before in STARTS and after in ENDS else mark
-            if read != mark and after == ":" and "{" in result:
+            is_whole = before in STARTS and after in ENDS and ("{" in result or ":" not in (before, after))
+            read = _read(mark) if is_whole else mark
+            if read != mark and after == ":":
                 remedy = f"set {key_of(text)} in a YAML file, with '{mark}' in quotes"
                 raise InputError(text, f"the key {mark} would be read as {read}", remedy)
             is_name = read != mark and (is_text or entry in ("column", "columns"))

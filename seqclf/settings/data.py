@@ -61,7 +61,7 @@ def require_fields(value: Any, info: ValidationInfo) -> Any:
 
 
 class SplitOptions(Options):
-    """How train is divided where a file is not given."""
+    """The division of train where a file is not given."""
 
     by: Literal["random", "distinct", "group", "time", "fold"] = "random"
     """random (stratified by label), distinct (equal sequences stay together), group (rows of one data.group stay
