@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from seqclf.bundle.row_writers import check_output_path
+from seqclf.config.documentation import flat_keys
 from seqclf.documents.blocks import Section
 from seqclf.documents.terminal import show_section
 from seqclf.errors import InputError
@@ -19,11 +20,21 @@ from seqclf.report.score_table import show_verdict
 from seqclf.report.sections.breakdowns import period_table
 from seqclf.report.subjects import of_bundle, of_run, of_scores
 from seqclf.settings.commands import EvaluateConfig
+from seqclf.settings.similar_names import similar_file
+from seqclf.settings.tree import nested_defaults
 from seqclf.system.atomic_files import explain_disk_errors, write_output
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import METRICS, MODEL
+from seqclf.system.run_folder import METRICS
+from seqclf.system.state_validation import read_json
 
 PAGE, SCORES = "report.html", "scores.parquet"  # files of the folder `output`, beside metrics.json
+INPUT, MANIFEST = "evaluated", "manifest.json"  # key of metrics.json that names what was judged; file of a bundle
+SHARED = ("bundle", "run", "scores", "against", "output", "positive", "threshold")
+OF_INPUT = {
+    "bundle": ("data", "by", "time", "device", "threads"),
+    "run": ("decision", "split", "trust"),
+    "scores": ("decision", "split"),
+}  # blocks and keys that only one of the inputs takes
 
 
 class Evaluated(JsonObject):
@@ -57,27 +68,31 @@ def main(config: EvaluateConfig) -> Evaluated:
         write_scores(output / SCORES, network)
     write_report(report, output / PAGE)
     forcing = {"forcing": [row.to_dict() for row in result.forcing]} if result.forcing else {}
-    content = {**result.to_dict(), **forcing, **found}
+    content = {INPUT: getattr(config, name), **result.to_dict(), **forcing, **found}
     write_output(output / METRICS, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     facts: JsonObject = {"split": result.split, "use": not result.not_yet, "decision": result.decision.to_dict()}
     return Evaluated(report=str(output / PAGE), **facts, **result.metrics.to_dict(), **found)
 
 
 def _input(config: EvaluateConfig) -> str:
-    """Return the name of the input. Raises InputError for none, several, and keys that are for others."""
+    """Return the name of the input. Raises InputError for none, several, missing ones, and keys that are for others."""
     given = [name for name in ("bundle", "run", "scores") if getattr(config, name) is not None]
     if len(given) != 1:
         where, problem = (f"{given[0]}={getattr(config, given[0])}", "is beside another input") if given else (None, "")
         raise InputError(where, problem or "nothing to judge", "give bundle=DIR data.test=FILE, run=RUN or scores=FILE")
-    if given == ["bundle"]:
-        others = [f"decision.{key}" for key, value in config.decision.items() if value is not None]
-        others += [] if config.split is None else ["split"]
-    else:
-        others = [key for key in ("by", "time") if getattr(config, key) is not None]
-        others += [] if config.data["test"] is None else ["data.test"]
-    if others:
-        raise InputError(others[0], f"is not for {given[0]}=", f"remove {others[0]}")
-    return given[0]
+    name = given[0]
+    defaults = flat_keys(nested_defaults(EvaluateConfig))
+    typed = [key for key, value in flat_keys(config.model_dump()).items() if (value or None) != (defaults[key] or None)]
+    for key in typed:
+        if key not in SHARED and key.partition(".")[0] not in OF_INPUT[name]:
+            raise InputError(key, f"is not for {name}=", f"remove {key}")
+    for key in (name, "against"):
+        value = getattr(config, key)
+        if value is not None and not Path(value).exists():
+            raise InputError(f"{key}={value}", "no such file or folder", similar_file(value) or "check the path")
+    if name == "run" and (Path(str(config.run)) / MANIFEST).is_file():
+        raise InputError(f"run={config.run}", "is a bundle", "write bundle=DIR data.test=FILE")
+    return name
 
 
 def _check_output(output: Path, config: EvaluateConfig) -> None:
@@ -85,12 +100,23 @@ def _check_output(output: Path, config: EvaluateConfig) -> None:
     where, remedy = f"output={output}", "name another folder"
     if output.exists() and not output.is_dir():
         raise InputError(where, "is not a folder", remedy)
-    if any((output / name).exists() for name in ("config.yaml", MODEL, "manifest.json")):
-        raise InputError(where, "holds a run or a bundle", remedy)
+    held = {path.name for path in output.iterdir()} if output.is_dir() else set()
+    if held and not (held <= {PAGE, METRICS, SCORES} and is_evaluation(output / METRICS)):
+        raise InputError(where, "holds other files than those of an evaluation", remedy)
     for name in (PAGE, METRICS, SCORES):
         check_output_path(output / name)
-    if config.bundle and config.against and (output / SCORES).resolve() == Path(config.against).resolve():
-        raise InputError(where, f"holds against={config.against}, which would be replaced", remedy)
+    sources = {"data.test": config.data["test"], "data.labels": config.data["labels"], "against": config.against}
+    for key, source in sources.items() if config.bundle else ():
+        if source is not None and (output / SCORES).resolve() == Path(source).resolve():
+            raise InputError(where, f"holds {key}={source}, which would be replaced", remedy)
+
+
+def is_evaluation(path: Path) -> bool:
+    """Return True if a file is the metrics.json of an evaluation."""
+    try:
+        return INPUT in read_json(path)
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _shown(report: Report, config: EvaluateConfig) -> JsonObject:

@@ -152,7 +152,9 @@ def compose_plain(typed: TypedArguments) -> Config:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(text, "is no KEY=VALUE", typed.hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
-        if text == "data=files" and "data.test" in keys:  # the choice of `train`, which is the only one here
+        if key == "data" and "data.test" in keys:  # a choice of `train`, of which only one is needed here
+            if value != "files":
+                raise InputError(text, "is a choice of seqclf train", "name the file: data.test=FILE")
             continue
         if key in keys:
             settings = typed.command.settings

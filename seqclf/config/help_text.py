@@ -92,7 +92,7 @@ def _overview(command: Command) -> Iterator[str]:
     for node in command.nodes:
         yield from key_lines(node, without=command.groups)
     for path, value in command.defaults().items():
-        if path.startswith("hydra."):
+        if path.startswith("hydra.") and value != ".":
             yield f"{path}: {value}  # folder of the outputs"
     if command.uses_hydra:
         yield ""
@@ -113,7 +113,7 @@ def key_lines(node: Any, above: str = "", defaults: Mapping[str, Any] = {}, with
         lines = textwrap.wrap(text, WIDTH - COLUMN - 2, break_on_hyphens=False)
         yield f"{start:{COLUMN - 1}} # {lines[0]}" if lines else start
         yield from (" " * COLUMN + f"# {line}" for line in lines[1:])
-        if block:
+        if block and name != "data":  # of `evaluate`, whose rows are read as in training
             yield from key_lines(block.model, f"{above}  ", block.defaults)
         elif isinstance(value, dict):
             yield from (f"{above}  {key}: {_shown(part)}" for key, part in value.items())

@@ -25,7 +25,15 @@ from seqclf.settings.base import (
 )
 from seqclf.settings.data import DataOptions
 from seqclf.settings.decision import DecisionOptions, ThresholdOption
-from seqclf.settings.training import CheckpointFile, LoggerOptions, TrainConfig, TrainerOptions
+from seqclf.settings.training import (
+    BatchingOptions,
+    CheckpointFile,
+    LoggerOptions,
+    ModelKeys,
+    OptimizerKeys,
+    TrainConfig,
+    TrainerOptions,
+)
 
 Device = Literal["auto", "cpu", "cuda"]
 LOSSES = ("loss", "ece")  # metrics of which a lower value is better
@@ -187,7 +195,7 @@ class EvaluateConfig(CommandOptions):
     decision: Annotated[dict[str, Any], KeysOf(TargetKeys)]
     """target of a run or scores; null: that of the run (see seqclf train --help decision)"""
     data: Annotated[dict[str, Any], KeysOf(DataOptions, header=None, encoding=None, quote=None, delimiter=None)]
-    """rows of a bundle, as in seqclf train --help data; null: as the training files"""
+    """rows of a bundle: data.test=FILE, data.label=COLUMN; null: as in training. seqclf train --help data lists all"""
     by: Period | None = None
     """of a bundle: day, week, month or year: scores over time"""
     time: Text | None = None
@@ -236,6 +244,21 @@ class DescribeConfig(CommandOptions):
     """.json file for all figures; null: none"""
     baseline: bool = True
     """fit an order-blind baseline, and look for columns that reveal the label (target leakage)"""
+    # Not checked: experiments, which are made for training, set them.
+    seed: Any = 0
+    """not used; set by experiments"""
+    monitor: Any = None
+    """not used; set by experiments"""
+    patience: Any = None
+    """not used; set by experiments"""
+    model: Annotated[dict[str, Any], KeysOf(ModelKeys)]
+    """not used"""
+    batching: Annotated[dict[str, Any], KeysOf(BatchingOptions)]
+    """not used"""
+    optimizer: Annotated[dict[str, Any], KeysOf(OptimizerKeys)]
+    """not used"""
+    trainer: Annotated[dict[str, Any], KeysOf(TrainerOptions)]
+    """not used"""
 
 
 class RetrainConfig(CommandOptions):

@@ -25,7 +25,8 @@ def figures(shell, output="evaluation"):
 
 def test_the_files_of_a_run_give_its_metrics_again(shell, trained):
     judged(shell, "run=logged")
-    assert figures(shell) == json.loads((trained.run / "metrics.json").read_text())
+    written = json.loads((trained.run / "metrics.json").read_text())
+    assert figures(shell) == {"evaluated": "logged", **written}
 
 
 def test_another_target_and_another_split_are_judged_without_the_model(shell, trained):
@@ -176,11 +177,15 @@ def test_a_report_is_written_again_from_the_files_of_a_run(shell, trained):
         (["run=logged", "scores=mine.parquet"], "run=logged: is beside another input; give"),
         (["run=logged", "by=day"], "by: is not for run=; remove by"),
         ([*BUNDLE, "decision.min_recall=0.5"], "decision.min_recall: is not for bundle=; remove decision.min_recall"),
-        (["run=logged", "output=logged"], "output=logged: holds a run or a bundle; name another folder"),
+        (["run=logged", "output=logged"], "output=logged: holds other files than those of an evaluation; name"),
         (["run=logged", "output=test.parquet"], "output=test.parquet: is not a folder; name another folder"),
         (["run=logged", "against=logged/bundle"], "against=logged/bundle: is a bundle; give bundle=DIR"),
         (["run=logged", "against=other.parquet"], "scores of other.parquet: lack rows of test"),
         ([*BUNDLE, "against=x/scores.parquet", "output=x"], "output=x: holds against=x/scores.parquet, which would"),
+        (["run=logged", "data.label=fraud"], "data.label: is not for run=; remove data.label"),
+        (["run=logge"], "run=logge: no such file or folder; did you mean 'logged'?"),
+        (["run=logged/bundle"], "run=logged/bundle: is a bundle; write bundle=DIR"),
+        (["bundle=logged/bundle", "data=toy"], "data=toy: is a choice of seqclf train; name the file: data.test=FILE"),
         (["run=logged", "split=new"], "split=new: does not judge this model; the splits are validation, test"),
         (["run=logged", "positive=maybe"], "data.positive=maybe: no such label; the labels are no, yes"),
     ],
@@ -189,6 +194,9 @@ def test_a_user_error_is_one_line(shell, trained, arguments, error):
     (network,) = (trained.run / "scores").glob("*-network.parquet")
     table = pq.read_table(network)
     pq.write_table(table.slice(table["split"].to_pylist().index("test") + 1), shell.folder / "other.parquet")
+    (shell.folder / "x").mkdir(exist_ok=True)
+    (shell.folder / "x/metrics.json").write_text('{"evaluated": "logged"}')
+    shutil.copy(shell.folder / "other.parquet", shell.folder / "x/scores.parquet")
     completed = shell("evaluate", *arguments)
     assert completed.exit_code == 2 and completed.stderr.splitlines()[-1].startswith(f"error: {error}")
 
