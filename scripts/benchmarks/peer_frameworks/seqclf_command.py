@@ -15,7 +15,7 @@ from worker import Epoch, Workload, read_workload
 
 import seqclf.training.epoch_record as epoch_record
 from seqclf.batching.plan import padding_efficiency
-from seqclf.train import main
+from seqclf.config.command import run
 
 
 def pause_at_epochs(workload: Workload, whole: bool) -> None:
@@ -93,4 +93,4 @@ if __name__ == "__main__":
     settings = overrides(path.parent, len(workload.epochs) + whole)  # one more, whose start ends the last
     sys.argv = ["seqclf.train", *(f"{key}={value}" for key, value in settings.items())]
     pause_at_epochs(workload, whole)
-    main()
+    run("train")
