@@ -6,6 +6,7 @@ Until the body of the command runs, imports do not search the working folder (se
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any
 
 from seqclf.errors import InputError
@@ -25,12 +26,11 @@ def run(name: str) -> None:
     with signals.ending_command():
         # The slow imports are inside this block, so that a signal can end the command during an import.
         from seqclf.config.arguments import TypedArguments, run_plain
-        from seqclf.config.build import locate
         from seqclf.config.help_text import asks_for_help, print_help
         from seqclf.config.user_errors import fail, user_error
 
         def body(config: Any) -> Any:
-            return locate(f"seqclf.commands.{name}.main")(config)
+            return import_module(f"seqclf.commands.{name}").main(config)
 
         if asks_for_help(sys.argv[1:]):
             print_help(name, sys.argv[1:])

@@ -36,7 +36,7 @@ class CommandOptions(Options):
     """Base class of the models for the whole config of a command.
 
     The variables of an experiment file (`path: ???`) are kept as extra attributes, for the file `config.yaml` of a run.
-    `check_config` rejects other unknown keys.
+    `TypedArguments.check_keys` rejects other unknown keys.
     """
 
     model_config = ConfigDict(extra="allow")

@@ -8,10 +8,10 @@ import pytest
 from torch.distributed import DistNetworkError
 
 from seqclf.config.composition import compose_config
-from seqclf.config.hydra_command import check_config
-from seqclf.config.override_checks import HydraArguments
 from seqclf.errors import InputError
 from seqclf.runs.processes.ranks import explained_loss, join_ranks
+from seqclf.settings.base import parse_options
+from seqclf.settings.training import TrainConfig
 
 
 @pytest.fixture
@@ -21,10 +21,7 @@ def four_ranks(monkeypatch):
 
 
 def joined(*overrides):
-    composed = compose_config("train", overrides)
-    typed = HydraArguments("train", overrides)
-    config = check_config(typed, composed.plain(), composed.choices)
-    trainer = join_ranks(config).trainer
+    trainer = join_ranks(parse_options(TrainConfig, compose_config("train", overrides).plain())).trainer
     return [trainer[name] for name in ("strategy", "devices", "num_nodes")]
 
 
