@@ -29,7 +29,8 @@ from seqclf.system import signals
 from seqclf.system.json_result import print_result
 
 # Command-line options of Hydra with a value. Those in OWN_FILES name config files of the user.
-OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+OWN_CONFIG = ("--config-path", "-cp", "--config-name", "-cn")
+OWN_FILES = ("--config-dir", "-cd", *OWN_CONFIG)
 WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".txt")
 GENERAL = "--help lists groups and keys"
@@ -64,8 +65,8 @@ class TypedArguments:
 
     def check_keys(self) -> None:
         """Raise InputError for a typed key that the command cannot have, without Hydra, whose import is slow."""
-        if any(text.partition("=")[0] in OWN_FILES for text in self.arguments):
-            return  # files of the user may bring keys
+        if any(text.partition("=")[0] in OWN_CONFIG for text in self.arguments):
+            return  # the config of the user may have other keys
         known, groups = [*self.keys, *self.command.experiment_keys(self.chosen)], {*self.command.groups, "hydra"}
         blocks = groups | {path.partition(".")[0] for path in known}
         for text in self.overrides:

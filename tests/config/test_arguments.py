@@ -73,6 +73,16 @@ def test_wrong_arguments_are_one_line_with_what_to_write(arguments, named, remed
     assert caught.value.where == named and remedy in str(caught.value.remedy)
 
 
+def test_keys_of_own_choices_are_known_and_others_are_not(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/mine.yaml").write_text("# mine\ndefaults: [lstm]\n\nwidth: 5\n")
+    arguments = [f"--config-dir={tmp_path}", "model=mine", "model.width=6", "model.layers=2", "+model.depth=1"]
+    TypedArguments("train", arguments).check_keys()
+    for unknown in ("model.height=1", "+mine=1"):
+        with pytest.raises(InputError, match="no such key"):
+            TypedArguments("train", [*arguments, unknown]).check_keys()
+
+
 def test_an_unknown_key_is_found_before_hydra_is_imported():
     script = (
         "import sys; sys.argv = ['seqclf', 'train', 'optimizer.lrr=1']\n"
