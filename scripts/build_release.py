@@ -3,8 +3,8 @@
     python scripts/build_release.py [FOLDER]      FOLDER: where the wheels go, by default dist
 
 `seqclf-runtime` has all code, and the dependencies of prediction. Its extras are those of ONNX Runtime (`cpu` or `gpu`,
-exactly one of the two), of `evaluate` and `compare` (`evaluate`), and of training (`train`). `seqclf` has no files
-and depends on `seqclf-runtime[train]`, so that the two never own the same file. pyproject.toml stays that of a
+exactly one of the two), of `evaluate` and `compare` (`evaluate`), and of training (`train`). `seqclf` has conf/ alone,
+which a training needs, and depends on `seqclf-runtime[train]`, so that the two never own the same file. pyproject.toml stays that of a
 checkout, `pip install -e .`, and is the one place for the versions.
 """
 
@@ -70,9 +70,9 @@ def toml(name: str, project: dict[str, Any], build: dict[str, Any]) -> str:
     blocks = {"build-system": build, "project": plain} | {f"project.{key}": value for key, value in tables.items()}
     if name == "seqclf":
         blocks["tool.hatch.build.targets.wheel"] = {"bypass-selection": True}
+        blocks["tool.hatch.build.targets.wheel.force-include"] = {"conf": "seqclf/conf"}
     else:
         blocks["tool.hatch.build.targets.wheel"] = {"packages": ["seqclf"]}
-        blocks["tool.hatch.build.targets.wheel.force-include"] = {"conf": "seqclf/conf"}
     lines = []
     for block, values in blocks.items():
         lines.append(f"[{block}]")
@@ -95,8 +95,8 @@ def build(name: str, project: dict[str, Any], folder: Path, *, isolated: bool = 
         tree = Path(temporary)
         for file in ("README.md", "LICENSE"):
             shutil.copy(ROOT / file, tree)
-        for source in () if name == "seqclf" else ("seqclf", "conf"):
-            shutil.copytree(ROOT / source, tree / source, ignore=shutil.ignore_patterns("__pycache__"))
+        source = "conf" if name == "seqclf" else "seqclf"
+        shutil.copytree(ROOT / source, tree / source, ignore=shutil.ignore_patterns("__pycache__"))
         (tree / "pyproject.toml").write_text(toml(name, project, system), encoding="utf-8")
         options = [] if isolated else ["--no-isolation"]
         command = [sys.executable, "-m", "build", "--wheel", *options, "--outdir", str(folder), temporary]

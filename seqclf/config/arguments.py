@@ -155,7 +155,8 @@ def compose_plain(typed: TypedArguments) -> Config:
             raise InputError(text, "is no KEY=VALUE", typed.hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
         if key == "data" and "data.test" in keys:  # a choice of `train`, of which only one is needed here
             if value != "files":
-                raise InputError(text, "is a choice of seqclf train", "name the file: data.test=FILE")
+                file = value if "." in value else "FILE"
+                raise InputError(text, "is a choice of seqclf train", f"name the file: data.test={file}")
             continue
         if key in keys:
             settings = typed.command.settings

@@ -18,8 +18,8 @@ from seqclf.system.threads import yield_cores
 def run(name: str) -> None:
     """Run the body of a command, `main(config)` in `seqclf.commands`, with the config of the command line.
 
-    The result (a `JsonResult` or plain values) is printed as one JSON line. If conf/ has a file of the command's name,
-    Hydra composes the config, and the command may import classes from the working folder, which the config may name.
+    The result (a `JsonResult` or plain values) is printed as one JSON line. Hydra composes the config of a command that
+    trains or reads the user's classes, which may be imported from the working folder.
     """
     yield_cores()
     search_path = remove_working_folder()
@@ -40,7 +40,8 @@ def run(name: str) -> None:
             run_plain(typed, body)
             return
         try:
-            typed.check_keys()
+            if typed.command.files:
+                typed.check_keys()
             from seqclf.config.composition import load_hydra_plugins
             from seqclf.config.hydra_command import run_command
         except (InputError, ModuleNotFoundError) as error:

@@ -31,6 +31,7 @@ SETTINGS = {
     "export": "seqclf.settings.commands.ExportConfig",
     "doctor": "seqclf.settings.commands.DoctorConfig",
 }
+LIGHT = ("predict", "evaluate", "compare", "doctor")  # commands without Hydra, conf/ and PyTorch
 # Nodes that files of conf/ name in their defaults list, with the keys of one class of settings each.
 LOGGERS = {f"keys_of_{name.lower()}": f"seqclf.settings.training.{name}Options" for name in ("Wandb", "Mlflow")}
 NODES = {f"keys_of_{name}": path for name, path in SETTINGS.items()} | LOGGERS
@@ -39,8 +40,8 @@ NODES = {f"keys_of_{name}": path for name, path in SETTINGS.items()} | LOGGERS
 class Command:
     """The config of a command: its keys, and its config groups with their default choices.
 
-    `folders`: config folders, conf/ first, then those of Hydra's option `--config-dir`. `uses_hydra`: False for a
-    command without a file in conf/.
+    `folders`: config folders, conf/ first, then those of Hydra's option `--config-dir`. `files`: those of conf/ that
+    Hydra reads for it.
 
     >>> train = Command("train")
     >>> train.groups["model"], train.choices("optimizer")
@@ -57,9 +58,9 @@ class Command:
         self.name = name
         self.settings: Any = locate(SETTINGS[name])
         self.folders = tuple(folders)
+        self.uses_hydra = name not in LIGHT
         path = folders[0] / f"{name}.yaml"
-        self.uses_hydra = path.is_file()
-        self.files = _with_parents(path) if self.uses_hydra else []
+        self.files = _with_parents(path) if path.is_file() else []  # the runtime of bundles has no conf/
         self.groups = {group: choice for file in self.files for group, choice in _groups_of(file).items()}
 
     @property

@@ -78,8 +78,7 @@ def choice_hint(command: Command, group: str, value: str) -> str:
     'write data=files data.train=my.csv data.label=COLUMN'
     """
     if group == "data" and ("." in value or "/" in value):
-        key = "data.test" if command.name == "evaluate" else "data.train"
-        return f"write data=files {argument(key, value)} data.label=COLUMN"
+        return f"write data=files {argument('data.train', value)} data.label=COLUMN"
     if "/" in value or value.endswith((".yaml", ".yml")):
         stem = Path(value).stem
         return f"for FOLDER/{group}/{stem}.yaml, write --config-dir=FOLDER {argument(group, stem)}"

@@ -108,6 +108,17 @@ def test_a_release_needs_what_the_checkout_needs():
     assert "bypass-selection" in script.toml("seqclf", whole, {}), "it owns no file of the other"
 
 
+def test_the_runtime_holds_no_config_files_and_the_whole_holds_nothing_else(wheel, tmp_path):
+    script = release()
+    whole = script.build("seqclf", script.packages()["seqclf"], tmp_path, isolated=False)
+    names = [
+        [name for name in zipfile.ZipFile(path).namelist() if ".dist-info/" not in name] for path in (wheel, whole)
+    ]
+    runtime, config = names
+    assert not [name for name in runtime if name.endswith((".yaml", ".yml"))]
+    assert "seqclf/conf/train.yaml" in config and all(name.startswith("seqclf/conf/") for name in config)
+
+
 def test_the_runtime_predicts_as_the_checkout(light, bundle, tmp_path):
     script = f"import json, seqclf; print(json.dumps(seqclf.Classifier({str(bundle)!r}).predict({ROWS})))"
     done = run(light, "-c", script, cwd=tmp_path)
