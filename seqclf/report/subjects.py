@@ -63,7 +63,7 @@ def of_run(config: EvaluateConfig) -> Subject:
         facts=facts,
         decision=_decision(config, settings["decision"], contenders),
         report=lambda judged: run_report(run_dataset(settings, config.trust), judged, facts, run),
-        old=_old_model(config, contenders[-1]),
+        old=_old_model(config, contenders[-1].classes, contenders[-1]),
     )
 
 
@@ -96,12 +96,13 @@ def of_bundle(config: EvaluateConfig) -> Subject:
         console.print(line, style="yellow", soft_wrap=True)
     positive = config.positive or options.positive or classifier.manifest["positive"]
     if positive is not None:
-        check_positive(positive, classifier.classes)
+        check_positive(positive, classifier.classes, "data.positive" if config.positive is None else "positive")
     # `config.threshold` is the threshold of the positive label, so the label in the config takes precedence over the
     # bundle's label.
     decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
     classifier.decision = decision
     time = _time_column(classifier, config)
+    old = _old_model(config, classifier.classes) if Path(str(config.against)).is_dir() else None
     scores, predicted = _predicted(classifier, options, positive, time, explain=True)
     rows, refused, periods = predicted.outputs, predicted.refused, list[PeriodScores]()
     if config.by is not None and predicted.times is not None:
@@ -133,7 +134,7 @@ def of_bundle(config: EvaluateConfig) -> Subject:
             bundle=str(config.bundle),
             periods=periods,
         ),
-        old=_old_model(config, scores),
+        old=old or _old_model(config, scores.classes, scores),
         found=found | {key: value for key, value in parts.items() if value},
     )
 
@@ -177,21 +178,31 @@ def _time_column(classifier: Classifier, config: EvaluateConfig) -> str | None:
     return names[0]
 
 
-def _old_model(config: EvaluateConfig, network: Scores | None) -> OldModel | None:
-    """Return the model of `against`, None without one. `network`: scores that complete a file of another tool."""
+def _old_model(config: EvaluateConfig, classes: list[str] | None, network: Scores | None = None) -> OldModel | None:
+    """Return the model of `against`, None without one. Raises InputError if it has other `classes`.
+
+    `network`: scores that complete a file of another tool.
+    """
     if config.against is None:
         return None
     path = Path(config.against)
+
+    def require_classes(found: list[str]) -> None:
+        if classes is not None and found != classes:
+            raise InputError(f"against={path}", "is for other classes", "name a model of the same labels")
+
     if (path / "manifest.json").is_file():
         if config.bundle is None:
             raise InputError(f"against={path}", "is a bundle", "give bundle=DIR data.test=FILE, or name its run")
         old, options = _opened(str(path), config)
+        require_classes(old.classes)
         scores, decision = _predicted(old, options, None, None, explain=False)[0], old.decision
     elif path.is_dir():
         with error_context(f"against={path}", "train again"):
             scores, decision = read_contenders(path / FOLDER)[-1], read_result(path).decision
     else:
         scores, decision = read_scores(path, network), None
+    require_classes(scores.classes)
     return replace(scores, name=str(path), model=str(path)), decision
 
 
@@ -206,7 +217,7 @@ def _chosen(contenders: list[Scores], settings: dict[str, Any], config: Evaluate
         problem = f"the splits are {', '.join(judging)}"
         raise InputError(f"split={config.split}", "does not judge this model", problem)
     if config.positive is not None:
-        check_positive(config.positive, contenders[-1].classes)
+        check_positive(config.positive, contenders[-1].classes, "positive")
         contenders = [replace(scores, positive=config.positive) for scores in contenders]
     # The last split judges. The others keep their order.
     ordered = [sorted(scores.splits.items(), key=lambda entry: entry[0] == config.split) for scores in contenders]

@@ -187,7 +187,7 @@ def test_a_report_is_written_again_from_the_files_of_a_run(shell, trained):
         (["run=logged/bundle"], "run=logged/bundle: is a bundle; write bundle=DIR"),
         (["bundle=logged/bundle", "data=toy"], "data=toy: is a choice of seqclf train; name the file: data.test=FILE"),
         (["run=logged", "split=new"], "split=new: does not judge this model; the splits are validation, test"),
-        (["run=logged", "positive=maybe"], "data.positive=maybe: no such label; the labels are no, yes"),
+        (["run=logged", "positive=maybe"], "positive=maybe: no such label; the labels are no, yes"),
     ],
 )
 def test_a_user_error_is_one_line(shell, trained, arguments, error):

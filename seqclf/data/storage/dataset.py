@@ -172,17 +172,17 @@ def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str 
     return label
 
 
-def check_positive(label: str, classes: list[str]) -> None:
-    """Raise InputError unless there are two classes and `label` is one of them."""
+def check_positive(label: str, classes: list[str], key: str = "data.positive") -> None:
+    """Raise InputError, with the config `key`, unless there are two classes and `label` is one of them."""
     shown = ", ".join(classes[:MAX_SHOWN]) + ", …" * (len(classes) > MAX_SHOWN)
     if label not in classes:
         like = next((each for each in classes if spelled_alike(each) == spelled_alike(label)), None)
         remedy = f"the labels are {shown}" if like is None else f"did you mean '{like}'?"
-        raise InputError(f"data.positive={label}", "no such label", remedy)
+        raise InputError(f"{key}={label}", "no such label", remedy)
     if len(classes) != 2:
         alike = next((same for same in labels_alike(classes) if len(same) > 1), None)
-        remedy = f"spell {' and '.join(map(repr, alike))} alike" if alike else "set data.positive=null"
-        raise InputError(f"data.positive={label}", f"needs two classes, not {len(classes)} ({shown})", remedy)
+        remedy = f"spell {' and '.join(map(repr, alike))} alike" if alike else f"set {key}=null"
+        raise InputError(f"{key}={label}", f"needs two classes, not {len(classes)} ({shown})", remedy)
 
 
 def spelled_alike(label: str) -> str:
