@@ -4,8 +4,8 @@
 
 `seqclf-runtime` has all code, and the dependencies of prediction. Its extras are those of ONNX Runtime (`cpu` or `gpu`,
 exactly one of the two), of `evaluate` and `compare` (`evaluate`), and of training (`train`). `seqclf` has conf/ alone,
-which a training needs, and depends on `seqclf-runtime[train]`, so that the two never own the same file. pyproject.toml stays that of a
-checkout, `pip install -e .`, and is the one place for the versions.
+which a training needs, and depends on `seqclf-runtime[train]`, so that the two never own the same file. pyproject.toml
+stays that of a checkout, `pip install -e .`, and is the one place for the versions.
 """
 
 import json

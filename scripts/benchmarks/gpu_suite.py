@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import yaml
 from dynamic_static import Contender, ModeTrainer, machine_facts, model_without_noise, time_modes
 from generated import Workload, generate_workload
 from rich.console import Console
@@ -32,7 +31,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.rows.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
-from seqclf.config.documentation import CONF
+from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
 from seqclf.models.onnx.export import export_onnx
 from seqclf.system.environment import resident_mb
@@ -79,7 +78,7 @@ class Suite:
     def __init__(self, device: str, scale: Scale):
         self.device = device
         self.scale = scale
-        self.model = model_without_noise(yaml.safe_load((CONF / "model" / "lstm.yaml").read_text()))
+        self.model = model_without_noise(default_settings("model", "lstm"))
         if scale.model_size is not None:
             self.model |= {"hidden_size": scale.model_size, "embedding_size": scale.model_size}
 

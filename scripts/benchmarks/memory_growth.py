@@ -115,13 +115,13 @@ def training_steps(options: tuple[str, ...]) -> Iterator[tuple[Callable[[], Any]
     import torch
     from dynamic_static import Contender, ModeTrainer
     from generated import generate_workload
-    from omegaconf import OmegaConf
 
     from seqclf.batching.plan import plan_batches
+    from seqclf.config.documentation import default_settings
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.set_flush_denormal(True)
-    model: Any = OmegaConf.to_container(OmegaConf.load(ROOT / "conf/model/lstm.yaml"))
+    model: Any = default_settings("model", "lstm")
     workload = generate_workload("log_normal", SEQUENCES, 32, 16, 0)
     trainer = ModeTrainer(Contender(model, 1e-3, "cpu", "32-true", 0), workload)
     lengths, epoch = workload.split.sequences.lengths, 0

@@ -164,17 +164,19 @@ def nested_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _default_settings() -> dict[str, Any]:
-    return nested_keys(Command("train").defaults())
+def _default_settings(name: str, choice: str | None) -> Any:
+    return nested_keys(Command("train").defaults({} if choice is None else {name: choice}))[name]
 
 
-def default_settings(name: str) -> Any:
+def default_settings(name: str, choice: str | None = None) -> Any:
     """Return a new copy of the defaults of a block such as `model`, or of a key of `train`, without Hydra.
 
-    >>> default_settings("seed"), default_settings("model")["cell"]
-    (0, 'lstm')
+    `choice`: choice of the block, None for the default one.
+
+    >>> default_settings("seed"), default_settings("model", "gru")["cell"]
+    (0, 'gru')
     """
-    return copy.deepcopy(_default_settings()[name])
+    return copy.deepcopy(_default_settings(name, choice))
 
 
 def _entries(path: Path) -> list[str]:

@@ -10,6 +10,8 @@ from seqclf.config.documentation import default_settings
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import EPOCH_METRICS
+from seqclf.settings.training import TrainConfig
+from seqclf.settings.tree import nested_defaults
 from seqclf.training.checks.check_targets import resolve_for_data, resolve_loss
 
 
@@ -49,4 +51,8 @@ def _with_defaults(name: str, settings: Config | None) -> Config:
     if not isinstance(settings, Mapping):
         remedy = f'must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]'
         raise InputError(f"{name}={settings!r}", remedy)
-    return settings if "_target_" in settings else {**default_settings(name), **settings}
+    if "_target_" not in settings:
+        return {**default_settings(name), **settings}
+    of_run = nested_defaults(TrainConfig).get(name, {})  # keys that no class takes, such as members
+    missing = {key: value for key, value in of_run.items() if key not in settings}
+    return {**missing, **settings} if missing else settings

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.choices import settings_of
 from support.log_normal_lengths import log_normal_lengths
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
+from seqclf.config.documentation import default_settings
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
 BUDGETS = st.integers(1, 300)
@@ -142,7 +142,7 @@ def test_a_batch_ends_where_another_costs_less_than_the_padding_it_saves(lengths
 
 @pytest.mark.parametrize(("overhead", "least", "most"), [(8.0, 0.92, 1.05), (2.0, 0.95, 1.15)])
 def test_the_defaults_pad_little_on_log_normal_lengths(overhead, least, most):
-    batching = settings_of("batching", "token_budget")
+    batching = default_settings("batching", "token_budget")
     assert batching["pool_batches"] <= 50 and batching["overhead"] == 8.0
     lengths = log_normal_lengths(20_000)
     settings = {**{key: batching[key] for key in PLAN_KEYS}, "overhead": overhead}

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.choices import settings_of
 from support.torchlib_registry import share_registry
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
+from seqclf.config.documentation import default_settings
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decisions.decision import RULES
@@ -134,7 +134,7 @@ def trees(tmp_path_factory) -> Callable[[str], ExportedTrees]:
             options = {"tags": "tokens", "binarize": True} if form == "expressions" else {}
             fields = {"tree": {"kind": "tree", **options}}
             dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), fields=fields))
-            model = settings_of("model", "tree_lstm")
+            model = default_settings("model", "tree_lstm")
             composition = "binary" if form == "expressions" else "child_sum"
             model |= {"hidden_size": 8, "embedding_size": 6, "composition": composition}
             torch.manual_seed(0)

@@ -5,13 +5,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from support.choices import settings_of
 from support.untrained_task import data_options, export_table, make_task
 
 import seqclf
 from seqclf.bundle import parity
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.step_model import StepModel
+from seqclf.config.documentation import default_settings
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.scores import read_contenders
@@ -114,7 +114,7 @@ def adaptive(tmp_path_factory):
     rows = [random.choice(list("abcdef"), count).tolist() for count in random.integers(1, 60, 40)]
     pq.write_table(pa.table({"code": rows, "label": [row[0] for row in rows]}), folder / "rows.parquet")
     dataset = prepare(data_options(folder / "cache", train=str(folder / "rows.parquet")))
-    model = settings_of("model", "adaptive")
+    model = default_settings("model", "adaptive")
     task = make_task(dataset.description(), **{key: value for key, value in model.items() if key != "defaults"})
     with torch.no_grad():
         task.model.halting.outputs.weight.mul_(3)

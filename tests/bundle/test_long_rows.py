@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.choices import settings_of
 from support.untrained_task import data_options, export_table
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.rows import row_memory, sequence_reader
 from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.bundle.runtime import Classifier
+from seqclf.config.documentation import default_settings
 from seqclf.data.encoding import encoders
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
@@ -58,7 +58,7 @@ def attention(tmp_path_factory):
     folder = tmp_path_factory.mktemp("long_attention")
     pq.write_table(TABLE, folder / "train.parquet")
     dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet")))
-    model = settings_of("model", "transformer")
+    model = default_settings("model", "transformer")
     write_bundle(SequenceTask(dataset.description(), model).eval(), folder / "bundle", {})
     return Classifier(folder / "bundle", device="cpu", threads=1)
 

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 from fuzzing.bases import bases
 from fuzzing.cases import options_of
 from fuzzing.files import write
-from support.choices import settings_of
 
 ROWS, CLASSES = 40, ("a", "b")
 NEW = "new.parquet"  # rows that a bundle predicts
@@ -128,7 +127,7 @@ def _tree_task(description: dict[str, Any]) -> Any:
 
 def _settings(model: str) -> dict[str, Any]:
 
-    settings = settings_of("model", model)
+    settings = default_settings("model", model)
     return {key: value for key, value in settings.items() if key not in ("defaults", "hidden_size", "embedding_size")}
 
 

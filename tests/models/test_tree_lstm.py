@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models.checks import exported
-from support.choices import settings_of
 
+from seqclf.config.documentation import default_settings
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.export import example_inputs
 from seqclf.models.parity_grid import TOLERANCE, logit_error
@@ -31,7 +31,7 @@ SHAPES = {
 
 def classifier(**settings):
     torch.manual_seed(0)
-    model = settings_of("model", "tree_lstm")
+    model = default_settings("model", "tree_lstm")
     return build_classifier({**model, "embedding_size": 6, "hidden_size": 7, **settings}, FIELDS, 3)
 
 

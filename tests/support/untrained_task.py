@@ -6,9 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from support.choices import settings_of
 
 from seqclf.bundle.runtime import Classifier
+from seqclf.config.documentation import default_settings
 from seqclf.data.prepare import prepare
 from seqclf.runs.export import write_bundle
 from seqclf.settings.data import DataOptions
@@ -23,9 +23,9 @@ def data_options(cache: Path, **overrides: Any) -> DataOptions:
 
 def make_task(description: dict[str, Any], **changes: Any) -> SequenceTask:
     torch.manual_seed(0)
-    model = settings_of("model", "lstm")
-    loss = settings_of("loss", "cross_entropy")
-    optimizer = settings_of("optimizer", "adamw")
+    model = default_settings("model", "lstm")
+    loss = default_settings("loss", "cross_entropy")
+    optimizer = default_settings("optimizer", "adamw")
     sizes = {"hidden_size": 8, "embedding_size": 6}
     return SequenceTask(description, {**model, **sizes, **changes}, loss, optimizer, "recall", 0).eval()
 

@@ -2,10 +2,10 @@
 
 import pytest
 from lightning.pytorch.callbacks import Callback
-from support.choices import settings_of
 from torch import nn
 
 from seqclf.config import build
+from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.models.classifier import SequenceClassifier
@@ -28,7 +28,7 @@ HERE = __name__
 
 
 def defaults(group, option):
-    return settings_of(group, option)
+    return default_settings(group, option)
 
 
 MODEL = defaults("model", "lstm")

@@ -6,10 +6,10 @@ import torch
 import yaml
 from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
-from support.choices import settings_of
 from support.installed_package import documented_example, install_package
 from torch.nn import functional
 
+from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
 from seqclf.training.checks.check_targets import resolve_loss
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of, weigh_classes
@@ -55,7 +55,7 @@ def check(loss_settings):
 
 @pytest.mark.parametrize("name", ["cross_entropy", "focal", "logit_adjusted"])
 def test_the_arguments_of_a_loss_are_those_of_its_config_and_no_other(name):
-    settings = settings_of("loss", name)
+    settings = default_settings("loss", name)
     assert resolve_loss(settings) == settings
     for argument in settings.keys() - {"_target_"}:
         assert resolve_loss({key: value for key, value in settings.items() if key != argument}) == settings

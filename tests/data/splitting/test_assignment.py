@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.choices import settings_of
 
+from seqclf.config.documentation import default_settings
 from seqclf.data.splitting.assignment import assign, check_filled
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
@@ -95,7 +95,7 @@ def test_the_result_depends_on_the_seed_only():
     assert (one != other).any()
 
 
-DEFAULTS = settings_of("data", "files")["split"]
+DEFAULTS = default_settings("data", "files")["split"]
 
 
 @pytest.mark.parametrize(
