@@ -126,9 +126,10 @@ def _tree_task(description: dict[str, Any]) -> Any:
 
 
 def _settings(model: str) -> dict[str, Any]:
+    from seqclf.config.documentation import default_settings
 
     settings = default_settings("model", model)
-    return {key: value for key, value in settings.items() if key not in ("defaults", "hidden_size", "embedding_size")}
+    return {key: value for key, value in settings.items() if key not in ("hidden_size", "embedding_size")}
 
 
 def export_in_child(folder: Path, names: list[str]) -> None:
