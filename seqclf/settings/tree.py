@@ -38,8 +38,9 @@ def nested_defaults(model: type[BaseModel], defaults: Mapping[str, Any] = {}) ->
     {'bundle': '???', 'device': 'auto', 'threads': None}
     """
     found: dict[str, Any] = {}
-    for name in descriptions(model):
-        field = model.model_fields[name]
+    for name in inspect.get_annotations(model):  # without those of its bases
+        if (field := model.model_fields.get(name)) is None:
+            continue
         block = block_of(field)
         if name in defaults:
             found[name] = defaults[name]
