@@ -10,8 +10,7 @@ from seqclf.config.documentation import default_settings
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import EPOCH_METRICS
-from seqclf.settings.training import TrainConfig
-from seqclf.settings.tree import nested_defaults
+from seqclf.settings.training import with_run_settings
 from seqclf.training.checks.check_targets import resolve_for_data, resolve_loss
 
 
@@ -53,6 +52,4 @@ def _with_defaults(name: str, settings: Config | None) -> Config:
         raise InputError(f"{name}={settings!r}", remedy)
     if "_target_" not in settings:
         return {**default_settings(name), **settings}
-    of_run = nested_defaults(TrainConfig).get(name, {})  # keys that no class takes, such as members
-    missing = {key: value for key, value in of_run.items() if key not in settings}
-    return {**missing, **settings} if missing else settings
+    return settings if name != "model" or "members" in settings else with_run_settings(settings)
