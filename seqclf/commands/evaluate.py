@@ -60,16 +60,17 @@ def main(config: EvaluateConfig) -> Evaluated:
     report = replace(subject.report(judged), against=compared)
     found = {**subject.found, **_shown(report, config)}
     inputs = {Path(path).resolve() for path in (config.scores, config.against) if path is not None}
-    for path in (output / file for file in (PAGE, METRICS, SCORES)):  # those of an evaluation before
+    for path in (output / file for file in (PAGE, SCORES)):  # those of an evaluation before
         if path.resolve() not in inputs:
             with explain_disk_errors(path):
                 path.unlink(missing_ok=True)
+    forcing = {"forcing": [row.to_dict() for row in result.forcing]} if result.forcing else {}
+    content = {INPUT: getattr(config, name), **result.to_dict(), **forcing, **found}
+    # First, so that the folder of a killed evaluation is known as one.
+    write_output(output / METRICS, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     if name == "bundle":
         write_scores(output / SCORES, network)
     write_report(report, output / PAGE)
-    forcing = {"forcing": [row.to_dict() for row in result.forcing]} if result.forcing else {}
-    content = {INPUT: getattr(config, name), **result.to_dict(), **forcing, **found}
-    write_output(output / METRICS, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     facts: JsonObject = {"split": result.split, "use": not result.not_yet, "decision": result.decision.to_dict()}
     return Evaluated(report=str(output / PAGE), **facts, **result.metrics.to_dict(), **found)
 

@@ -6,6 +6,8 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
+from seqclf.data.builtin.toy import write
+
 
 @pytest.mark.slow
 def test_an_adaptive_model_goes_through_all_commands(shell):
@@ -24,7 +26,10 @@ def test_an_adaptive_model_goes_through_all_commands(shell):
     shutil.copy(shell.folder / "adaptive/model.ckpt", shell.folder / "adaptive_moved")
     exported = shell("export", "checkpoint=adaptive_moved/model.ckpt", "bundle=adaptive_copy").result
     assert exported["parity"] == trained["parity"] < 1e-5
-    evaluated = shell("evaluate", "bundle=adaptive_copy", "data=toy").result
+    (shell.folder / "toy").mkdir()
+    write(shell.folder / "toy", rows={"train": 4000, "validation": 1000, "test": 1000}, longest=12, seed=0)
+    source = ["data.test=toy/test.parquet", "output=adaptive_evaluation"]
+    evaluated = shell("evaluate", "bundle=adaptive_copy", *source).result
     assert evaluated["recall"] == pytest.approx(metrics["test"]["recall"], abs=1e-9)
     refused = shell("predict", "bundle=adaptive_copy", "input=adaptive.jsonl", "output=adaptive.parquet", "budget=0.5")
     assert refused.exit_code == 2 and "budget" in refused.stderr

@@ -114,6 +114,7 @@ def test_static_fields_of_the_label_file_are_joined_for_training_and_evaluation(
     trained = shell("train", "data=files", "data.train=old_events.parquet", *data, *quick)
     assert trained.exit_code == 0 and "static field home: category" in trained.stderr, trained.stderr
     labels = ["data=files", "data.labels=homes.csv", "data.label=fraud"]
+    labels += ["output=homes_evaluation"]
     joined = shell("evaluate", "bundle=homes/bundle", "data.test=new_events.parquet", *labels).result
     repeated = shell("evaluate", "bundle=homes/bundle", "data.test=new_with_homes.parquet", *labels).result
     assert joined["rows"] == repeated["rows"] == 60

@@ -186,7 +186,8 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
         metrics["validation"]["used_for"] == ["weights of the heads", "threshold"] and completed.result["independent"]
     )
     assert read_bundle(shell.folder / "guaranteed/bundle")[0]["decision"] == decision
-    result = shell("evaluate", "bundle=guaranteed/bundle", "data.test=test.parquet", "data.label=fraud").result
+    test = ["data.test=test.parquet", "data.label=fraud", "output=guaranteed_evaluation"]
+    result = shell("evaluate", "bundle=guaranteed/bundle", *test).result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
     shell("export", "checkpoint=guaranteed/model.ckpt", "bundle=guaranteed/again")
     assert read_bundle(shell.folder / "guaranteed/again")[0]["decision"] == decision
@@ -225,7 +226,7 @@ def test_validation_rows_that_selected_the_epoch_are_reported_as_not_independent
 
 def test_evaluation_counts_refused_rows(shell, trained, rows):
     pq.write_table(pa.Table.from_pylist([*rows, rows[0] | {"fraud": "maybe"}]), shell.folder / "odd.parquet")
-    completed = shell("evaluate", "bundle=logged/bundle", "data.test=odd.parquet", "data.label=fraud")
+    completed = shell("evaluate", "bundle=logged/bundle", "data.test=odd.parquet", "data.label=fraud", "output=odd")
     assert (completed.result["refused"], completed.result["rows"]) == (2, 90)
     assert "refused 2 of 92 rows; the first: odd.parquet: row 41:" in completed.stderr
 
@@ -269,7 +270,7 @@ def test_evaluation_reads_text_files_with_the_settings_of_training_and_boolean_l
     assert "with 2 networks (bidirectional LSTM + " in (shell.folder / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
     operators = [node.op_type for node in onnx.load(shell.folder / "latin/bundle/model.onnx").graph.node]
     assert operators.count("LSTM") == 2, "one for each ensemble member"
-    scored = shell("evaluate", "bundle=latin/bundle", "data.test=latin.csv").result
+    scored = shell("evaluate", "bundle=latin/bundle", "data.test=latin.csv", "output=latin_evaluation").result
     assert (scored["rows"], scored["refused"], scored["positive"]["label"]) == (60, 0, "true")
 
 
