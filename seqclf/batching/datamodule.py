@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sequential
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS, POSITION, RANKS, check_same_batches
+from seqclf.config.documentation import default_settings
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError
@@ -209,7 +210,7 @@ class SequenceDataModule(pl.LightningDataModule):
         super().__init__()
         if not isinstance(splits, Mapping):
             raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
-        seed = 0 if seed is None else seed
+        seed = default_settings("seed") if seed is None else seed
         given = {} if batching is None else dict(batching)
         self.splits = splits
         self.seed: int = seed

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from seqclf.bundle import manifest
 from seqclf.bundle.row_writers import check_output_path
 from seqclf.config.documentation import flat_keys
 from seqclf.documents.blocks import Section
@@ -28,7 +29,7 @@ from seqclf.system.run_folder import METRICS
 from seqclf.system.state_validation import read_json
 
 PAGE, SCORES = "report.html", "scores.parquet"  # files of the folder `output`, beside metrics.json
-INPUT, MANIFEST = "evaluated", "manifest.json"  # key of metrics.json that names what was judged; file of a bundle
+INPUT = "evaluated"  # key of metrics.json that names what was judged
 SHARED = ("bundle", "run", "scores", "against", "output", "positive", "threshold")
 OF_INPUT = {
     "bundle": ("data", "by", "time", "device", "threads"),
@@ -60,7 +61,7 @@ def main(config: EvaluateConfig) -> Evaluated:
     report = replace(subject.report(judged), against=compared)
     found = {**subject.found, **_shown(report, config)}
     inputs = {Path(path).resolve() for path in (config.scores, config.against) if path is not None}
-    for path in (output / file for file in (PAGE, SCORES)):  # those of an evaluation before
+    for path in (output / file for file in (PAGE, SCORES)):  # files of an earlier evaluation
         if path.resolve() not in inputs:
             with explain_disk_errors(path):
                 path.unlink(missing_ok=True)
@@ -83,7 +84,8 @@ def _input(config: EvaluateConfig) -> str:
         raise InputError(where, problem or "nothing to judge", "give bundle=DIR data.test=FILE, run=RUN or scores=FILE")
     name = given[0]
     defaults = flat_keys(nested_defaults(EvaluateConfig))
-    typed = [key for key, value in flat_keys(config.model_dump()).items() if (value or None) != (defaults[key] or None)]
+    values = flat_keys(config.model_dump())  # a target by label, or fields, have keys below those of the tree
+    typed = [key for key, value in values.items() if (value or None) != (defaults.get(key) or None)]
     for key in typed:
         if key not in SHARED and key.partition(".")[0] not in OF_INPUT[name]:
             raise InputError(key, f"is not for {name}=", f"remove {key}")
@@ -91,7 +93,7 @@ def _input(config: EvaluateConfig) -> str:
         value = getattr(config, key)
         if value is not None and not Path(value).exists():
             raise InputError(f"{key}={value}", "no such file or folder", similar_file(value) or "check the path")
-    if name == "run" and (Path(str(config.run)) / MANIFEST).is_file():
+    if name == "run" and (Path(str(config.run)) / manifest.NAME).is_file():
         raise InputError(f"run={config.run}", "is a bundle", "write bundle=DIR data.test=FILE")
     return name
 

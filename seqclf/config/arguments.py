@@ -39,6 +39,18 @@ INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
 ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # one entry of a list
 
 
+class Values(yaml.SafeLoader):
+    """YAML in which yes, no, on and off are texts, as in Hydra: labels are often called so."""
+
+
+BOOLEAN = "tag:yaml.org,2002:bool"
+Values.yaml_implicit_resolvers = {
+    first: [entry for entry in entries if entry[0] != BOOLEAN]
+    for first, entries in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+Values.add_implicit_resolver(BOOLEAN, re.compile("(?:true|false)$", re.IGNORECASE), list("tTfF"))
+
+
 class TypedArguments:
     """The command-line arguments that the user typed after the name of a command.
 
@@ -189,7 +201,7 @@ def read_value(key: str, text: str, *, is_text: bool = False, is_list: bool = Tr
         return text
     if text[:1] == "{":
         try:
-            return yaml.safe_load(text)
+            return yaml.load(text, Values)
         except yaml.YAMLError as error:
             raise InputError(f"{key}={text}", f"cannot be read ({first_line(error)})") from None
     if text in NAMED:

@@ -113,7 +113,7 @@ def key_lines(node: Any, above: str = "", defaults: Mapping[str, Any] = {}, with
         lines = textwrap.wrap(text, WIDTH - COLUMN - 2, break_on_hyphens=False)
         yield f"{start:{COLUMN - 1}} # {lines[0]}" if lines else start
         yield from (" " * COLUMN + f"# {line}" for line in lines[1:])
-        if block and name != "data":  # of `evaluate`, whose rows are read as in training
+        if block and name != "data":  # `evaluate` reads its rows as a training does
             yield from key_lines(block.model, f"{above}  ", block.defaults)
         elif isinstance(value, dict):
             yield from (f"{above}  {key}: {_shown(part)}" for key, part in value.items())

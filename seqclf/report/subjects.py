@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from seqclf.bundle import manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import LabelledPredictions, labelled_sources, predict_labelled
 from seqclf.data.prepare import with_generated
@@ -191,7 +192,7 @@ def _old_model(config: EvaluateConfig, classes: list[str] | None, network: Score
         if classes is not None and found != classes:
             raise InputError(f"against={path}", "is for other classes", "name a model of the same labels")
 
-    if (path / "manifest.json").is_file():
+    if (path / manifest.NAME).is_file():
         if config.bundle is None:
             raise InputError(f"against={path}", "is a bundle", "give bundle=DIR data.test=FILE, or name its run")
         old, options = _opened(str(path), config)

@@ -1,4 +1,4 @@
-"""Settings of a task: defaults of conf/, and values that depend on the data."""
+"""Settings of a task: defaults, and values that depend on the data."""
 
 from __future__ import annotations
 

@@ -23,7 +23,17 @@ def test_commands_that_train_nothing_and_read_no_own_classes_need_no_hydra():
     "text",
     [
         *("null", "true", "false", "1", "-1", "+3", "0.5", "1e-3", ".5", "inf", "word", "a b", "a/b.c", "1_000"),
-        *("'a, b'", '"it\'s"', r"'it\'s'", "[a, b]", "[]", "[1, 0.5, null, 'x, y', true]", "{a: b}", "{a: [1, 2]}"),
+        *(
+            "'a, b'",
+            '"it\'s"',
+            r"'it\'s'",
+            "[a, b]",
+            "[]",
+            "[1, 0.5, null, 'x, y', true]",
+            "{a: b}",
+            "{a: [1, 2]}",
+            "{yes: no, a: true, b: trueish}",
+        ),
         *(r"'a\d, b'", r"'a\\'"),
     ],
 )

@@ -37,6 +37,13 @@ def test_another_target_and_another_split_are_judged_without_the_model(shell, tr
     assert not result["use"]
 
 
+def test_a_target_by_label_is_a_key_of_a_run_and_not_of_a_bundle(shell, trained):
+    result = judged(shell, "run=logged", "decision.min_recall={yes: 0.5}", "output=by_label").result
+    assert [target["label"] for target in result["decision"]["targets"]] == ["yes"]
+    completed = shell("evaluate", *BUNDLE, "decision.min_recall={yes: 0.5}")
+    assert completed.exit_code == 2 and "is not for bundle=" in completed.stderr
+
+
 def test_each_line_of_the_table_of_targets_is_what_evaluate_gives(shell, trained):
     judged(shell, "run=logged", "decision.min_recall=0.8", "output=table")
     rows = figures(shell, "table")["targets"]
