@@ -134,15 +134,15 @@ def test_a_run_killed_anywhere_has_the_results_of_an_unbroken_one(shell):
 def test_a_prediction_killed_anywhere_writes_the_bytes_of_an_unbroken_one(shell, output):
     """Kills come at any moment: reading, predicting, writing. Each process goes on where the one before was killed."""
     folder, generator = shell.folder / output.strip("/"), np.random.default_rng(0)
-    if not (shell.folder / "toy").exists():
-        quick = ["trainer.max_epochs=1", "patience=null", "hydra.run.dir=toy"]
+    if not (shell.folder / "predictor").exists():
+        quick = ["trainer.max_epochs=1", "patience=null", "hydra.run.dir=predictor"]
         assert shell("train", *TOY, *quick).exit_code == 0
         offsets = np.append(0, generator.integers(5, 20, 150_000).cumsum()).astype(np.int32)
         tokens = pa.ListArray.from_arrays(pa.array(offsets), pa.array(generator.integers(0, 12, offsets[-1])))
         pq.write_table(pa.table({"tokens": tokens}), shell.folder / "many.parquet")
 
     def start():
-        command = [sys.executable, "-m", "seqclf.predict", "bundle=toy/bundle", "input=many.parquet"]
+        command = [sys.executable, "-m", "seqclf.predict", "bundle=predictor/bundle", "input=many.parquet"]
         options = {"cwd": shell.folder, "env": shell.environment, "text": True, "start_new_session": True}
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen([*command, f"output={output}", "threads=1"], **options, **pipes)
