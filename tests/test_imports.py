@@ -53,7 +53,7 @@ LIGHT = [
     "batching.plan",
     "batching.collate",
     "evaluation.results",
-    "evaluation.decisions.thresholds",
+    "evaluation.thresholds",
     "bundle.runtime",
     "bundle.predictions",
     "settings.commands",

@@ -18,8 +18,8 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import BASES, RULES, Decision
-from seqclf.evaluation.decisions.thresholds import ROWS, STATEMENTS, SURE
+from seqclf.evaluation.decision import BASES, RULES, Decision
+from seqclf.evaluation.thresholds import ROWS, STATEMENTS, SURE
 from seqclf.settings.similar_names import similar_file
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require

@@ -37,7 +37,7 @@ from seqclf.data.schema.casts import GROUP
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import Decision, override_threshold
+from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqclf.bundle.bin_shifts import MIN_ROWS, BinShares, bin_shares, moved_bins
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.documents.formatting import percent, plain_number, shortened
 from seqclf.errors import InputError
-from seqclf.evaluation.uncertainty.bin_shifts import MIN_ROWS, BinShares, bin_shares, moved_bins
 from seqclf.system.json_result import JsonObject, JsonResult
 from seqclf.system.state_validation import POSITIVE, SIZE, Each, Where, require
 

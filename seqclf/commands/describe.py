@@ -10,7 +10,7 @@ from pathlib import Path
 from seqclf.bundle.row_writers import check_output_path
 from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import show_section
-from seqclf.evaluation.decisions.holdout import chosen_by_validation
+from seqclf.evaluation.holdout import chosen_by_validation
 from seqclf.runs.overview import show_dataset
 from seqclf.settings.commands import DescribeConfig
 from seqclf.survey.document import survey_sections

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import RULES
+from seqclf.evaluation.decision import RULES
 from seqclf.settings.commands import ExportConfig
 from seqclf.system.json_result import JsonObject, JsonResult
 from seqclf.system.run_folder import MODEL

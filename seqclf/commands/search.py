@@ -9,7 +9,7 @@ from typing import Any
 from seqclf.config.documentation import flat_keys
 from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decisions.holdout import resolve_holdout
+from seqclf.evaluation.holdout import resolve_holdout
 from seqclf.report.run_comparison import show_runs
 from seqclf.search.trials import BEST, DATABASE, SETTINGS, as_overrides, open_study, run_trials, write_best
 from seqclf.settings.commands import SearchConfig

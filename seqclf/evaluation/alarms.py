@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from seqclf.evaluation.intervals import Interval, interval_text
 from seqclf.evaluation.metrics import ConfusionMetrics
-from seqclf.evaluation.uncertainty.intervals import Interval, interval_text
 from seqclf.system.json_result import JsonResult
 
 HIGH_ACCURACY = 0.75  # minimum accuracy for the alarm hidden_recall

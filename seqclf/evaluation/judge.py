@@ -16,13 +16,14 @@ from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import KNOWN_RECALL, LEARN_MORE, REGULARIZE, WEAK_THRESHOLD
-from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
-from seqclf.evaluation.baselines.baseline_scores import BaselineScores, baseline_metrics
+from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
+from seqclf.evaluation.baseline_scores import BaselineScores, baseline_metrics
 from seqclf.evaluation.calibration import Calibration, fit_temperature
-from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choose_decision
-from seqclf.evaluation.decisions.decision import FOLDS, RULES, Decision
-from seqclf.evaluation.decisions.forcing_rows import forcing_rows
-from seqclf.evaluation.decisions.target_table import target_rows
+from seqclf.evaluation.choose_decision import at_the_same_ranks, choose_decision
+from seqclf.evaluation.comparison import MetricComparison, RowPredictions, deciding_metric
+from seqclf.evaluation.decision import FOLDS, RULES, Decision
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.forcing_rows import forcing_rows
 from seqclf.evaluation.ladder import NEW, OLD, Contender, JudgedRows, Rung, build_ladder, most_probable
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.next_step import FinishedTraining, next_step
@@ -37,8 +38,7 @@ from seqclf.evaluation.results import (
 )
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, Scores, positions_in, taken
-from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
-from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.evaluation.target_table import target_rows
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject

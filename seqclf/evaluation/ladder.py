@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqclf.evaluation.comparison import MetricComparison, RowPredictions, compare_models
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.evaluation.ranking import ranking_scores
-from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, compare_models
 from seqclf.system.json_result import JsonResult
 
 ORDER_BLIND, NETWORK = "order-blind", "network"  # names of rungs

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqclf.evaluation.alarms import CHANCE, USELESS_ALERTS, WEAK_THRESHOLD
-from seqclf.evaluation.baselines.baseline_alarms import rounded_up
-from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
-from seqclf.evaluation.decisions.holdout import folds_setting
-from seqclf.evaluation.decisions.thresholds import SURE
+from seqclf.evaluation.baseline_alarms import rounded_up
+from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
+from seqclf.evaluation.holdout import folds_setting
 from seqclf.evaluation.run_result import REASONS, RunResult
+from seqclf.evaluation.thresholds import SURE
 from seqclf.settings.data import ALL_FOLDS
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto

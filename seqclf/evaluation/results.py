@@ -17,8 +17,11 @@ from seqclf.evaluation.calibration import (
     calibration_error_by_chance,
     softmax,
 )
-from seqclf.evaluation.decisions.decision import Decision
-from seqclf.evaluation.decisions.target_results import TargetResult, target_results
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.design_effect import group_codes, mean_effect
+from seqclf.evaluation.group_scores import GroupScores, group_scores
+from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.metrics import (
     ClassificationMetrics,
     ConfusionMetrics,
@@ -27,10 +30,7 @@ from seqclf.evaluation.metrics import (
     confusion_metrics,
 )
 from seqclf.evaluation.slices import LengthSlice, ScoredRows, SliceMetrics, slice_metrics, slices_by_length
-from seqclf.evaluation.uncertainty.comparison import MetricComparison
-from seqclf.evaluation.uncertainty.design_effect import group_codes, mean_effect
-from seqclf.evaluation.uncertainty.group_scores import GroupScores, group_scores
-from seqclf.evaluation.uncertainty.intervals import MetricIntervals, metric_intervals
+from seqclf.evaluation.target_results import TargetResult, target_results
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:

@@ -12,14 +12,14 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
-from seqclf.evaluation.decisions.forcing_rows import ForcingRow
-from seqclf.evaluation.decisions.target_results import BROKEN
-from seqclf.evaluation.decisions.target_table import TargetRow
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.forcing_rows import ForcingRow
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
+from seqclf.evaluation.target_results import BROKEN
+from seqclf.evaluation.target_table import TargetRow
 from seqclf.system.json_result import JsonObject, to_json
 
 REASONS = {  # dict kind of alarm → reason against using the model

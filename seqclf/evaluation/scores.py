@@ -30,10 +30,10 @@ from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.decision import BASES, HELD_OUT
+from seqclf.evaluation.comparison import RowPredictions
+from seqclf.evaluation.decision import BASES, HELD_OUT
 from seqclf.evaluation.ladder import most_probable
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.uncertainty.comparison import RowPredictions
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.system.state_validation import error_context, one_of, parse_json, require
 

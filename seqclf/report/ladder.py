@@ -7,11 +7,11 @@ from itertools import pairwise
 
 from seqclf.documents.blocks import Block, Section, Table, Text
 from seqclf.documents.formatting import NO_VALUE, score
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.intervals import SIGNED, interval_text
 from seqclf.evaluation.ladder import NETWORK, NEW, OLD, ORDER_BLIND, Rung
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import MetricComparison
-from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
 
 SUBJECTS = {NETWORK: "The network", NEW: "The new model"}
 OBJECTS = {ORDER_BLIND: "what ignores the order", OLD: "the old model"}

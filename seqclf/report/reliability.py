@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.uncertainty.intervals import CONFIDENCE, proportion_interval
+from seqclf.evaluation.intervals import CONFIDENCE, proportion_interval
 
 # Bin edges are round numbers. They are dense near 0 and 1, because a rare class or a good model has most probabilities
 # there.

@@ -24,14 +24,14 @@ from seqclf.documents.blocks import Document, Section, Table, Text
 from seqclf.documents.formatting import NO_VALUE, number, shortened, shown_path
 from seqclf.documents.terminal import show_note, show_section
 from seqclf.errors import InputError, first_line
+from seqclf.evaluation.comparison import MetricComparison, RowPredictions
+from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.judge import Facts
 from seqclf.evaluation.ladder import JudgedRows
 from seqclf.evaluation.metrics import ShownMetric, metric_title, positive_metrics
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.scores import Scores
-from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions
-from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.ladder import difference_cells
 from seqclf.report.run_files import read_run
 from seqclf.report.score_table import interval_cell, score_columns

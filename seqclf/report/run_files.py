@@ -14,7 +14,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import shown_path
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.decisions.forcing_rows import ForcingRow
+from seqclf.evaluation.forcing_rows import ForcingRow
 from seqclf.evaluation.judge import Facts, Judged, judged_at
 from seqclf.evaluation.next_step import FinishedTraining
 from seqclf.evaluation.run_result import RunResult

@@ -17,7 +17,7 @@ from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.holdout import hold_out
+from seqclf.evaluation.holdout import hold_out
 from seqclf.evaluation.judge import Facts, Judged
 from seqclf.evaluation.results import Evaluation
 from seqclf.report.page import write_report

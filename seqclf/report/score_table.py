@@ -8,14 +8,14 @@ from typing import Any
 from seqclf.documents.blocks import Alerts, Block, Section, Table, Text
 from seqclf.documents.formatting import NO_VALUE, number, probability_text, score, shortened
 from seqclf.documents.terminal import show_section
-from seqclf.evaluation.decisions.decision import FOLDS
-from seqclf.evaluation.decisions.target_table import CONFIDENCE, TargetRow, cost_of_picking
-from seqclf.evaluation.decisions.thresholds import ROWS
+from seqclf.evaluation.comparison import EQUAL_ALERTS
+from seqclf.evaluation.decision import FOLDS
+from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
 from seqclf.evaluation.metrics import ShownMetric, metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics, threshold_labels
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import EQUAL_ALERTS
-from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, interval_text
+from seqclf.evaluation.target_table import CONFIDENCE, TargetRow, cost_of_picking
+from seqclf.evaluation.thresholds import ROWS
 from seqclf.report.ladder import ladder_blocks
 from seqclf.report.verdict import CROSS_VALIDATED, row_counts, verdict_of
 

@@ -19,7 +19,7 @@ from seqclf.data.storage.dataset import THRESHOLD, check_positive
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.decisions.decision import BY_HAND, RULES, Decision, override_threshold
+from seqclf.evaluation.decision import BY_HAND, RULES, Decision, override_threshold
 from seqclf.evaluation.judge import Facts, Judged, decide, threshold_split
 from seqclf.evaluation.over_time import PeriodScores, check_times, scores_by_period
 from seqclf.evaluation.scores import FOLDER, NETWORK, Scores, read_contenders, read_scores, taken

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from seqclf.documents.formatting import probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
-from seqclf.evaluation.decisions.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
-from seqclf.evaluation.decisions.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
-from seqclf.evaluation.decisions.thresholds import ROWS, SURE
+from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
+from seqclf.evaluation.group_scores import GroupScores
+from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.group_scores import GroupScores
-from seqclf.evaluation.uncertainty.intervals import SIGNED, Interval, PositiveIntervals, interval_text
+from seqclf.evaluation.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
+from seqclf.evaluation.thresholds import ROWS, SURE
 
 # Sentences about the targets of a decision, and the statements of their thresholds.
 

@@ -20,7 +20,7 @@ from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.run_result import RunResult
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid

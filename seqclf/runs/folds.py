@@ -16,7 +16,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import FOLDS, RULES
+from seqclf.evaluation.decision import FOLDS, RULES
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import FOLDER, Scores, read_contenders, taken, write_contenders
 from seqclf.report.run_files import read_result

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from seqclf.bundle.predictions import predictions_schema
 from seqclf.data.ragged import output_column
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 

@@ -18,10 +18,10 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import source_of
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
+from seqclf.evaluation.comparison import MetricComparison, RowPredictions, deciding_metric
+from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.ladder import JudgedRows
 from seqclf.evaluation.scores import taken
-from seqclf.evaluation.uncertainty.comparison import MetricComparison, RowPredictions, deciding_metric
-from seqclf.evaluation.uncertainty.design_effect import group_codes
 from seqclf.report.run_comparison import FinishedRun, matched, read_runs
 from seqclf.runs.train import run_training
 from seqclf.runs.training import what_differs

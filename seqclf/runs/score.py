@@ -12,7 +12,7 @@ from seqclf.bundle.session import require_shape
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.evaluation import ladder
-from seqclf.evaluation.baselines.baseline_scores import score_baseline
+from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import HEAD, NETWORK, Scores, split_outputs
 from seqclf.report.model_card import network_kind

@@ -20,7 +20,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.judge import judge as judge_scores
 from seqclf.evaluation.scores import FOLDER, read_contenders, write_contenders
 from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result

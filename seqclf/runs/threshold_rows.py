@@ -13,9 +13,9 @@ from seqclf.config.build import locate_subclass
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decisions.choose_decision import has_guaranteed_rule
-from seqclf.evaluation.decisions.decision import CHOSEN, CROSS_FITTED, HELD_OUT
-from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
+from seqclf.evaluation.choose_decision import has_guaranteed_rule
+from seqclf.evaluation.decision import CHOSEN, CROSS_FITTED, HELD_OUT
+from seqclf.evaluation.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import Scores
 from seqclf.models.ensemble import networks_of
 from seqclf.models.network import SequenceNetwork, cross_fits

@@ -11,7 +11,7 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import NumberSpec, kind_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split
-from seqclf.evaluation.baselines.baseline import MAX_FITTED_TOKENS
+from seqclf.evaluation.baseline import MAX_FITTED_TOKENS
 from seqclf.system.json_result import JsonResult
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, has_guaranteed_rule, parse_rule
-from seqclf.evaluation.decisions.decision import COUNTED
-from seqclf.evaluation.decisions.holdout import folds_setting, holdout_rows, resolve_holdout
-from seqclf.evaluation.decisions.target_table import CONFIDENCE
-from seqclf.evaluation.decisions.thresholds import confidence_each, recall_holds, rows_needed, unit_weights
-from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.evaluation.choose_decision import GUARANTEED_RULES, has_guaranteed_rule, parse_rule
+from seqclf.evaluation.decision import COUNTED
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.holdout import folds_setting, holdout_rows, resolve_holdout
+from seqclf.evaluation.target_table import CONFIDENCE
+from seqclf.evaluation.thresholds import confidence_each, recall_holds, rows_needed, unit_weights
 from seqclf.settings.data import ALL_FOLDS
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult

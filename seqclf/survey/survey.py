@@ -12,7 +12,7 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title, labels_alike
 from seqclf.data.storage.store import Split, SplitCounts
-from seqclf.evaluation.baselines.baseline_scores import (
+from seqclf.evaluation.baseline_scores import (
     BaselineScores,
     baseline_metrics,
     score_baseline,

@@ -18,7 +18,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import default_settings
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.decisions.decision import RULES
+from seqclf.evaluation.decision import RULES
 from seqclf.runs.export import write_bundle
 from seqclf.training.task import SequenceTask
 

@@ -10,6 +10,7 @@ import pytest
 from scipy.special import stdtr
 from support.untrained_task import data_options, make_task
 
+from seqclf.bundle.bin_shifts import two_sided
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.bundle.training_memory import MAX_ROWS, Rows, RowSample, TrainingMemory
@@ -20,7 +21,6 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
-from seqclf.evaluation.uncertainty.bin_shifts import two_sided
 from seqclf.runs.export import write_bundle
 
 FIELDS = [Field("merchant", "category", ("merchant",), values="text"), Field("amount", "number", ("amount",), width=1)]

@@ -5,10 +5,10 @@ import pytest
 from scipy.stats import norm
 from support.grouped_rows import SHARES, draw_predictions, group_sizes
 
+from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import NO_POSITIVE
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.uncertainty import intervals
 
 HIGHEST_RATE = 0.05
 LOWEST_POWER = 0.8

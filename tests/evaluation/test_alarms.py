@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqclf.evaluation.alarms import find_alarms
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 

@@ -10,8 +10,8 @@ from support.table_files import write
 from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
-from seqclf.evaluation.baselines.baseline import fit_baseline
-from seqclf.evaluation.baselines.baseline_scores import (
+from seqclf.evaluation.baseline import fit_baseline
+from seqclf.evaluation.baseline_scores import (
     BaselineScores,
     baseline_metrics,
     score_baseline,

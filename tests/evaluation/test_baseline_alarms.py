@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms, rows_to_tell
-from seqclf.evaluation.decisions.decision import Decision
-from seqclf.evaluation.uncertainty.comparison import MetricComparison, mean_difference_limits
-from seqclf.evaluation.uncertainty.group_scores import GroupScores
+from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms, rows_to_tell
+from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.group_scores import GroupScores
 
 
 def compared(difference, half_width, baseline_score=0.5):

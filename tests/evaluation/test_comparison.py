@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import multinomial, norm
 from sklearn import metrics
 
-from seqclf.evaluation.uncertainty import intervals
-from seqclf.evaluation.uncertainty.comparison import RowPredictions, compare_models, mean_difference_limits
+from seqclf.evaluation import intervals
+from seqclf.evaluation.comparison import RowPredictions, compare_models, mean_difference_limits
 
 LOWEST_COVERAGE = 0.935
 
@@ -357,7 +357,7 @@ def test_large_splits_take_little_memory_and_agree_with_exact_levels(monkeypatch
     labels, scores = sample_scores(rows=3000)
     predictions = [of_score(score) for score in scores]
     exact = compare_models(labels, *predictions, 1)[0]
-    monkeypatch.setattr("seqclf.evaluation.uncertainty.comparison.MAX_LEVELS", 200)
+    monkeypatch.setattr("seqclf.evaluation.comparison.MAX_LEVELS", 200)
     coarse = compare_models(labels, *predictions, 1)[0]
     assert coarse.difference == exact.difference
     assert (coarse.low, coarse.high) == pytest.approx((exact.low, exact.high), abs=0.01)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from seqclf.evaluation import intervals
 from seqclf.evaluation.metrics import confusion_metrics
-from seqclf.evaluation.uncertainty import intervals
 
 
 def confusion_population(supports, recalls, errors_go_to):

@@ -5,8 +5,8 @@ import pytest
 from support.binary_scores import CLASSES, SETTINGS, decision_options, sample_scores, two_class_logits
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.decision import Decision, override_threshold
+from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import reasons_against
 

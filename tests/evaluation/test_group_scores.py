@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.group_scores import group_scores
 from seqclf.evaluation.results import SplitMetrics, SplitOutputs, evaluate_split
-from seqclf.evaluation.uncertainty.design_effect import group_codes
-from seqclf.evaluation.uncertainty.group_scores import group_scores
 from seqclf.report.score_table import BETWEEN, BETWEEN_GROUPS, between_note
 from seqclf.report.verdict import group_sentence, row_counts
 

@@ -5,11 +5,11 @@ import pytest
 from support import grouped_rows
 from support.grouped_rows import LAYOUTS, SHARES, confusion_coverage, group_sizes, ranking_coverage, verdict_errors
 
+from seqclf.evaluation import intervals
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.uncertainty import intervals
-from seqclf.evaluation.uncertainty.comparison import RowPredictions, compare_models
-from seqclf.evaluation.uncertainty.design_effect import effective_groups, group_codes
-from seqclf.evaluation.uncertainty.intervals import metric_intervals
+from seqclf.evaluation.comparison import RowPredictions, compare_models
+from seqclf.evaluation.design_effect import effective_groups, group_codes
+from seqclf.evaluation.intervals import metric_intervals
 
 COVERAGE, ERROR = 0.93, 0.06  # aimed at, in every cell
 HARD = [(10, 20), (20, "giant"), (50, "tail")]  # groups, and their sizes

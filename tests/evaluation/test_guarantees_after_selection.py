@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from support.binary_scores import CLASSES, SETTINGS, decision_options, sample_scores, two_class_logits
 
-from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.holdout import holdout_rows
+from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.holdout import holdout_rows
 
 
 def simulated_epochs(generator, labels, epochs):

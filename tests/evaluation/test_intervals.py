@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import binomtest
 from sklearn import metrics
 
-from seqclf.evaluation.uncertainty.intervals import metric_intervals
+from seqclf.evaluation.intervals import metric_intervals
 
 CLASSES = ["no", "yes"]
 

@@ -12,7 +12,7 @@ from support.binary_scores import decision_options
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.decision import Decision, override_threshold
+from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.evaluation.judge import Facts, judge
 from seqclf.evaluation.ranking import ranking_metrics, ranking_scores
 from seqclf.evaluation.results import SplitOutputs

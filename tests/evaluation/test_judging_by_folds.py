@@ -5,8 +5,8 @@ import pytest
 from support.binary_scores import decision_options
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.choose_decision import at_the_same_ranks, choose_decision
-from seqclf.evaluation.decisions.decision import CROSS_FITTED, FOLDS, HELD_OUT, Decision
+from seqclf.evaluation.choose_decision import at_the_same_ranks, choose_decision
+from seqclf.evaluation.decision import CROSS_FITTED, FOLDS, HELD_OUT, Decision
 from seqclf.evaluation.judge import Facts, decide, judge
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import NETWORK, Scores

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sklearn import metrics
 
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.comparison import RowPredictions, compare_models
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ladder import Contender, JudgedRows, build_ladder
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import RowPredictions, compare_models
 
 NAMES = ("order-blind", "kernels", "statistics", "network")
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.next_step import FinishedTraining, next_step
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import MetricComparison
 
 DATA = {"validation": None, "test": None, "split": {"by": "random"}}
 SETTINGS = {"data": DATA, "trainer": {"max_epochs": 30}, "monitor": "recall"}

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from support.grouped_rows import equal_alert_errors
 
+from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import WEAK_THRESHOLD
-from seqclf.evaluation.baselines.baseline_alarms import Sampled, baseline_alarms
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
+from seqclf.evaluation.comparison import EQUAL_ALERTS, RowPredictions, compare_models
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.judge import _with_baseline_alarms
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.next_step import FinishedTraining, next_step
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split, unproven_labels
 from seqclf.evaluation.run_result import RANDOM_ALERTS, REASONS, RunResult
-from seqclf.evaluation.uncertainty import intervals
-from seqclf.evaluation.uncertainty.comparison import EQUAL_ALERTS, RowPredictions, compare_models
 
 CLASSES = ["no", "fraud"]
 SETTINGS = {"data": {"split": {"by": "random"}}, "trainer": {"max_epochs": 30}, "monitor": None}

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from seqclf.evaluation.alarms import Alarm
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
-from seqclf.evaluation.decisions.target_results import TargetResult
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import REASONS, RunResult, reasons_against
+from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import verdict_of
 
 LABELS = np.arange(400) % 2

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.storage.store import SplitCounts
-from seqclf.evaluation.decisions.decision import Decision
-from seqclf.evaluation.decisions.forcing_rows import ForcingRow
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.forcing_rows import ForcingRow
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.verdict import verdict_of

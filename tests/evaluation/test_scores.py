@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import CROSS_FITTED, HELD_OUT
+from seqclf.evaluation.decision import CROSS_FITTED, HELD_OUT
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import (
     METADATA,

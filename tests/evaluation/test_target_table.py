@@ -8,10 +8,10 @@ from scipy.special import logit
 from scipy.stats import norm
 from support.binary_scores import CLASSES, decision_options
 
-from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.target_table import cost_of_picking, target_rows
+from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.target_table import cost_of_picking, target_rows
 from seqclf.report.score_table import target_blocks
 
 

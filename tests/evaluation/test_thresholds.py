@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import beta, betabinom, hypergeom, norm
 from support.binary_scores import sample_scores
 
-from seqclf.evaluation.decisions.thresholds import (
+from seqclf.evaluation.thresholds import (
     alerts_hold,
     find_threshold,
     precision_holds,

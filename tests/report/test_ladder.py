@@ -9,11 +9,11 @@ import pytest
 from seqclf.documents.blocks import Document, Section, Text
 from seqclf.documents.html import render_document
 from seqclf.documents.markdown import render_markdown
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ladder import Rung
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import MetricComparison
 from seqclf.report.ladder import gain_sentence, ladder_blocks
 from seqclf.report.score_table import verdict_blocks
 

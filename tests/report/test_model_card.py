@@ -6,7 +6,7 @@ import shlex
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.model_card import model_card
 

@@ -17,8 +17,8 @@ from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import score
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
+from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.figures import MARGIN

@@ -10,12 +10,12 @@ from sklearn.metrics import average_precision_score
 
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.comparison import compare_models
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.judge import Facts, judge
 from seqclf.evaluation.ladder import most_probable
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.evaluation.scores import NETWORK, Scores, taken, write_contenders
-from seqclf.evaluation.uncertainty.comparison import compare_models
 from seqclf.report.run_comparison import compare_runs, show_comparison
 
 ROWS = 400

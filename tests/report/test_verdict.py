@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
-from seqclf.evaluation.decisions.target_results import TargetResult
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import MetricComparison
+from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import out_of_100, row_counts, verdict_of
 
 

@@ -9,9 +9,9 @@ from support.card_orders import QUICK, write_card_orders
 import seqclf
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.builtin import transactions
-from seqclf.evaluation.decisions.choose_decision import margin_of
-from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, rank_of
+from seqclf.evaluation.choose_decision import margin_of
 from seqclf.evaluation.scores import read_contenders
+from seqclf.evaluation.thresholds import AVERAGE, SURE, rank_of
 
 SEEDS = int(os.environ.get("SOAK_SEEDS", "20"))
 ROWS, NEW_ROWS = {20: 500, 60: 1500, 200: 2000}, 5000  # ROWS: dict positive rows → rows

@@ -11,7 +11,7 @@ import yaml
 
 import seqclf
 from seqclf import InputError
-from seqclf.evaluation.decisions.choose_decision import choose_decision
+from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.judge import judge
 from seqclf.evaluation.scores import read_contenders
 from seqclf.report.run_files import read_run

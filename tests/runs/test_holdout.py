@@ -12,11 +12,11 @@ from scipy.stats import betabinom
 from support.binary_scores import CLASSES, decision_options
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.decisions.choose_decision import choose_decision, one_of_each
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
-from seqclf.evaluation.decisions.holdout import hold_out, holdout_rows
-from seqclf.evaluation.decisions.target_results import target_results
-from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.evaluation.choose_decision import choose_decision, one_of_each
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.holdout import hold_out, holdout_rows
+from seqclf.evaluation.target_results import target_results
 from seqclf.survey.outlook import threshold_outlooks
 
 SETTINGS = {

@@ -7,7 +7,7 @@ from support.table_files import write
 
 from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_table
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import short_score_table

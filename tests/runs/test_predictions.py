@@ -8,7 +8,7 @@ import pytest
 import seqclf.runs.predictions as predictions_module
 from seqclf import InputError
 from seqclf.data.schema.schema import typed_labels
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.runs.predictions import write_predictions
 

@@ -10,7 +10,7 @@ import yaml
 from support.binary_scores import decision_options
 
 import seqclf
-from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
+from seqclf.evaluation.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import read_contenders
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.heads.network import HeadsClassifier

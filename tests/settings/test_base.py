@@ -15,7 +15,7 @@ from seqclf import load_config
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
-from seqclf.evaluation.decisions.decision import RULES
+from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.models import options as model_options
 from seqclf.models.options import RUN_SETTINGS

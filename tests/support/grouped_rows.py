@@ -6,9 +6,9 @@ import numpy as np
 from scipy.stats import norm
 
 from seqclf.evaluation.calibration import softmax
+from seqclf.evaluation.comparison import RowPredictions, compare_models
+from seqclf.evaluation.intervals import metric_intervals
 from seqclf.evaluation.metrics import confusion_metrics
-from seqclf.evaluation.uncertainty.comparison import RowPredictions, compare_models
-from seqclf.evaluation.uncertainty.intervals import metric_intervals
 
 LAYOUTS = (5, 20, "tail", "giant")
 SHARES = {"2": [0.5, 0.5], "rare": [0.95, 0.05], "10": [0.1] * 10}  # of the classes; the last one is the positive one

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.baselines.baseline_scores import baseline_metrics, score_baseline
+from seqclf.evaluation.baseline_scores import baseline_metrics, score_baseline
 from seqclf.survey.survey import survey_dataset
 
 
@@ -118,8 +118,8 @@ def test_damaged_scores_of_the_baseline_are_computed_again(dataset_and_survey):
 
 def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_and_survey, monkeypatch):
     dataset, _ = dataset_and_survey
-    monkeypatch.setattr("seqclf.evaluation.baselines.baseline_scores.MAX_FITTED_TOKENS", 350)
-    monkeypatch.setattr("seqclf.evaluation.baselines.baseline_scores.SCORES_FORMAT", "sampled")
+    monkeypatch.setattr("seqclf.evaluation.baseline_scores.MAX_FITTED_TOKENS", 350)
+    monkeypatch.setattr("seqclf.evaluation.baseline_scores.SCORES_FORMAT", "sampled")
     scored = score_baseline(dataset)
     metrics = baseline_metrics(scored)
     (best,) = (scores for scores in scored if scores.model == metrics.model)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from seqclf.documents.blocks import Picture, Section, Table, Text
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.evaluation.calibration import calibration_error_by_chance
-from seqclf.evaluation.uncertainty.intervals import interval_text
+from seqclf.evaluation.intervals import interval_text
 from seqclf.report.figures import reliability
 from seqclf.report.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.report import Report

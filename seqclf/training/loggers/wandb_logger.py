@@ -23,7 +23,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from seqclf.config.build import Config
 from seqclf.documents.terminal import show_note
 from seqclf.errors import first_line, without_credentials
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import SplitOutputs

@@ -6,7 +6,7 @@ import torch
 from models.heads.conftest import CATEGORY, NUMBER, random_split, training_rows
 from scipy.stats import beta, norm
 
-from seqclf.evaluation.decisions.holdout import fifths
+from seqclf.evaluation.holdout import fifths
 from seqclf.models.heads import head_weights
 from seqclf.models.heads.head_weights import cross_fitted_sums, fit_head_weights
 from seqclf.models.heads.network import HeadsClassifier

@@ -9,10 +9,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from seqclf.config.composition import compose_config
-from seqclf.evaluation.decisions.decision import Decision
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
 from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.uncertainty.comparison import MetricComparison
 from seqclf.settings.training import LoggerOptions
 from seqclf.training.loggers.run_logger import FinishedRun
 

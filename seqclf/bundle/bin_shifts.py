@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.uncertainty.design_effect import effective_groups, group_codes
+from seqclf.evaluation.design_effect import effective_groups, group_codes
 
 MIN_ROWS = 20  # fewer new rows are not compared
 LEVEL = 0.05  # probability that any bin of unchanged data is found to have moved

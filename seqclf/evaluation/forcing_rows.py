@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqclf.evaluation.decisions.choose_decision import choose_decision
-from seqclf.evaluation.decisions.decision import Decision
-from seqclf.evaluation.decisions.target_table import is_much_work
+from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.evaluation.target_table import is_much_work
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult
 

@@ -34,9 +34,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.ranking import recall_of_highest
-from seqclf.evaluation.uncertainty.design_effect import (
+from seqclf.evaluation.design_effect import (
     MIN_KISH,
     WORST_OF_DIFFERENCE,
     average_precision_influence,
@@ -46,7 +44,9 @@ from seqclf.evaluation.uncertainty.design_effect import (
     mean_of_classes_effect,
     ranking_effect,
 )
-from seqclf.evaluation.uncertainty.intervals import CONFIDENCE, MAX_LEVELS, MAX_NUMBERS, draw_count, score_levels
+from seqclf.evaluation.intervals import CONFIDENCE, MAX_LEVELS, MAX_NUMBERS, draw_count, score_levels
+from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.ranking import recall_of_highest
 from seqclf.system.json_result import JsonResult
 
 EQUAL_ALERTS = "recall_at_equal_alerts"  # name of the metric that judges a threshold

@@ -11,7 +11,7 @@ import numpy as np
 from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import subset
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, parse_rule
+from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
 from seqclf.settings.decision import AUTO, DecisionOptions
 
 # The seed is the same in all runs. A search compares runs with different seeds, which must hold out the same rows.

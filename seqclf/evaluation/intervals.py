@@ -20,9 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.documents.formatting import NO_VALUE
-from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics
-from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts, ranking_scores
-from seqclf.evaluation.uncertainty.design_effect import (
+from seqclf.evaluation.design_effect import (
     MIN_KISH,
     auroc_influence,
     average_precision_influence,
@@ -32,6 +30,8 @@ from seqclf.evaluation.uncertainty.design_effect import (
     mean_of_classes_effect,
     ranking_effect,
 )
+from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics
+from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts, ranking_scores
 from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95

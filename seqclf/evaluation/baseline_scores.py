@@ -12,7 +12,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.evaluation.baselines.baseline import (
+from seqclf.evaluation.baseline import (
     BOOSTING,
     DEFAULT_COST,
     LOGISTIC,
@@ -21,10 +21,10 @@ from seqclf.evaluation.baselines.baseline import (
     MODELS,
     fit_baseline,
 )
+from seqclf.evaluation.comparison import deciding_metric
 from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.evaluation.scores import ORDER_BLIND, Scores, read_scores, split_outputs, write_scores
-from seqclf.evaluation.uncertainty.comparison import deciding_metric
 from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 

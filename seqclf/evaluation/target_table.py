@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.evaluation.decisions.choose_decision import GUARANTEED_RULES, choose_decision
-from seqclf.evaluation.decisions.decision import HELD_OUT, RULES, Decision, Guarantee
-from seqclf.evaluation.decisions.thresholds import AVERAGE, SURE, confidence_each, rank_of
+from seqclf.evaluation.choose_decision import GUARANTEED_RULES, choose_decision
+from seqclf.evaluation.decision import HELD_OUT, RULES, Decision, Guarantee
+from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.uncertainty.design_effect import group_codes
+from seqclf.evaluation.thresholds import AVERAGE, SURE, confidence_each, rank_of
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.decisions.thresholds import ROWS, SURE
+from seqclf.evaluation.thresholds import ROWS, SURE
 from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")

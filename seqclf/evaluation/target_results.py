@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.evaluation.decisions.decision import Decision, Guarantee
-from seqclf.evaluation.decisions.thresholds import SURE, at_or_above, rank_of
-from seqclf.evaluation.uncertainty.intervals import proportion_interval
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.intervals import proportion_interval
+from seqclf.evaluation.thresholds import SURE, at_or_above, rank_of
 from seqclf.system.json_result import JsonResult
 
 TAIL = 0.025  # probability of a count that contradicts a statement on average

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from seqclf.evaluation.uncertainty.design_effect import FEW_GROUPS, effective_groups
-from seqclf.evaluation.uncertainty.intervals import CONFIDENCE
+from seqclf.evaluation.design_effect import FEW_GROUPS, effective_groups
+from seqclf.evaluation.intervals import CONFIDENCE
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqclf.evaluation.alarms import LEARN_MORE, NOT_BETTER, WEAK_THRESHOLD, Alarm
-from seqclf.evaluation.decisions.decision import Decision
-from seqclf.evaluation.uncertainty.comparison import EQUAL_ALERTS, MetricComparison
-from seqclf.evaluation.uncertainty.group_scores import GroupScores
-from seqclf.evaluation.uncertainty.intervals import SIGNED, interval_text
+from seqclf.evaluation.comparison import EQUAL_ALERTS, MetricComparison
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.group_scores import GroupScores
+from seqclf.evaluation.intervals import SIGNED, interval_text
 
 POWER = 0.8  # probability that the stated number of rows shows an existing difference
 # The half-width of a 95 % interval is 1.96 standard deviations. A difference of 1.96 + 0.84 standard deviations is

@@ -10,7 +10,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decisions.decision import (
+from seqclf.evaluation.decision import (
     BY_HAND,
     CHOSEN,
     CROSS_FITTED,
@@ -20,7 +20,7 @@ from seqclf.evaluation.decisions.decision import (
     Decision,
     Guarantee,
 )
-from seqclf.evaluation.decisions.thresholds import (
+from seqclf.evaluation.thresholds import (
     AVERAGE,
     ROWS,
     SURE,

@@ -1,1 +1,0 @@
-"""Order-blind models from scikit-learn that the network is compared with."""

@@ -1,1 +1,0 @@
-"""Decisions: thresholds with guarantees on held-out rows, and whether targets hold."""

@@ -1,1 +1,0 @@
-"""Uncertainty of scores: intervals, design effects of grouped rows, paired comparisons."""
