@@ -52,7 +52,7 @@ LIGHT = [
     "data.prepare",
     "batching.plan",
     "batching.collate",
-    "evaluation.results",
+    "evaluation.result",
     "evaluation.thresholds",
     "bundle.runtime",
     "bundle.predictions",
@@ -65,7 +65,7 @@ LIGHT = [
     "evaluation.judge",
     "report.run_comparison",
     "report.subjects",
-    "report.run_report",
+    "report.reported",
     "survey.survey",
     "commands.describe",
 ]

@@ -269,11 +269,18 @@ def measure(name: str, seed: int, options: argparse.Namespace) -> dict[str, Any]
             rival = ngrams(dataset)
         trees = boosted(dataset, options.lightgbm, folder) if options.lightgbm else None
         best = ceiling(dataset, folder)
-    key = "accuracy" if dataset.positive is None else "value"
-    rungs = {rung["name"]: rung[key] for rung in metrics.get("ladder") or []}
-    scores = {rung: rungs.get(rung) for rung in RUNGS}
+    others = [metrics.get("baseline"), *(metrics.get("others") or [])]
+    found = {"network": metrics["test"], **{other["name"]: other for other in others if other}}
+    scores = {name: _score(found.get(name), dataset.positive) for name in RUNGS}
     beside = {"rival": rival, "lightgbm": trees, "ceiling": best}
     return {"set": name, "seed": seed, **scores, **beside, "cpu_s": round(seconds, 1)}
+
+
+def _score(model: dict[str, Any] | None, positive: str | None) -> float | None:
+    """Return accuracy, or with a positive label its average precision."""
+    if model is None:
+        return None
+    return model["accuracy"] if positive is None else model["positive"]["average_precision"]
 
 
 def _cpu_seconds() -> float:

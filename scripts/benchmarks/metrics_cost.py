@@ -62,20 +62,20 @@ def add_clocks(seconds: dict[str, float]) -> None:
     add_clock(seconds, pl.Trainer, "fit", "fit")
     # The module looks these functions up by name when it calls them, so replacing them there is enough.
     add_clock(seconds, steps, "score_contenders", "scoring at the end")
-    for name in ("judge_scores", "write_run_report"):
+    for name in ("judge_scores", "write_run_page"):
         add_clock(seconds, steps, name, "report")
 
 
 def record_report_paths() -> list[Path]:
     """Return a list to which every report that is written adds its path."""
     paths: list[Path] = []
-    write = steps.write_run_report
+    write = steps.write_run_page
 
     def recording(path: Path, *arguments: Any) -> None:
         write(path, *arguments)
         paths.append(path)
 
-    steps.write_run_report = recording
+    steps.write_run_page = recording
     return paths
 
 

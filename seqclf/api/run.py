@@ -98,7 +98,7 @@ class Run:
 
     def _scores(self) -> str:
         """Return the main metrics of the test split, or else of validation, as text."""
-        from seqclf.evaluation.run_result import RunResult  # imported here, because the import loads pyarrow
+        from seqclf.evaluation.result import RunResult  # imported here, because the import loads pyarrow
 
         if not (self.folder / "metrics.json").is_file():
             return ": not scored"

@@ -21,8 +21,10 @@ from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, RowKey
 from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
-from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.settings.data import DataOptions
+
+MAX_MISTAKES = 20  # maximum number of misclassified rows that are described
 
 
 class LabelledPredictions(NamedTuple):
@@ -34,7 +36,7 @@ class LabelledPredictions(NamedTuple):
     since 1970, NaN for a row without a time, None without a column of times.
     """
 
-    outputs: SplitOutputs
+    outputs: ScoredRows
     mistakes: dict[int, DescribedRow]
     refused: list[str]
     unknown: int
@@ -121,7 +123,7 @@ def predict_labelled(
     original_lengths, limit = np.concatenate(lengths), classifier.schema.max_length
     truncated = np.zeros(len(ids), bool) if limit is None else original_lengths > limit
     groups, named = (None, None) if group is None else _groups(group_names)
-    outputs = SplitOutputs(
+    outputs = ScoredRows(
         np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
     )._replace(extra={name: np.concatenate(values) for name, values in extra.items()})
     described = dict[int, DescribedRow]()

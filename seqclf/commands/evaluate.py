@@ -9,17 +9,12 @@ from pathlib import Path
 from seqclf.bundle import manifest
 from seqclf.bundle.row_writers import check_output_path
 from seqclf.config.documentation import flat_keys
-from seqclf.documents.blocks import Section
-from seqclf.documents.terminal import show_section
 from seqclf.errors import InputError
 from seqclf.evaluation.judge import compare_with, judge
-from seqclf.evaluation.scores import write_scores
-from seqclf.report.ladder import compared_section
-from seqclf.report.page import write_report
-from seqclf.report.report import Report
-from seqclf.report.score_table import show_verdict
-from seqclf.report.sections.breakdowns import period_table
-from seqclf.report.subjects import of_bundle, of_run, of_scores
+from seqclf.evaluation.score_files import write_scores
+from seqclf.report.document import show, write_page
+from seqclf.report.reported import Reported
+from seqclf.report.subjects import evaluated_bundle, evaluated_run, evaluated_scores
 from seqclf.settings.commands import EvaluateConfig
 from seqclf.settings.similar_names import similar_file
 from seqclf.settings.tree import nested_defaults
@@ -50,16 +45,19 @@ def main(config: EvaluateConfig) -> Evaluated:
     """Judge one of the inputs, print the verdict, and write the page and the figures."""
     name, output = _input(config), Path(config.output)
     _check_output(output, config)
-    subject = {"bundle": of_bundle, "run": of_run, "scores": of_scores}[name](config)
-    network = subject.contenders[-1]
-    judged = judge(subject.contenders, subject.facts, subject.decision)
+    read = {"bundle": evaluated_bundle, "run": evaluated_run, "scores": evaluated_scores}[name]
+    model = read(config)
+    network, monitor = model.models[-1], model.facts.monitor
+    result = judge(model.models, model.facts, model.decision)
     if config.split is not None:
-        judged = judged._replace(result=replace(judged.result, next_step=None))  # it is about the split of the run
-    result = judged.result
-    show_verdict(result)
-    compared = () if subject.old is None else compare_with(judged, network, *subject.old, subject.facts.monitor)
-    report = replace(subject.report(judged), against=compared)
-    found = {**subject.found, **_shown(report, config)}
+        result = replace(result, next_step=None)  # it is about the split of the run
+    against = None
+    if model.old is not None:
+        judged = replace(network, splits=result.rows)
+        against = compare_with(judged, result.split, result.decision, *model.old, monitor=monitor)
+    reported = replace(model.report(result), against=against)
+    show(reported)
+    found = {**model.found, **_found(reported, config)}
     inputs = {Path(path).resolve() for path in (config.scores, config.against) if path is not None}
     for path in (output / file for file in (PAGE, SCORES)):  # files of an earlier evaluation
         if path.resolve() not in inputs:
@@ -71,7 +69,7 @@ def main(config: EvaluateConfig) -> Evaluated:
     write_output(output / METRICS, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     if name == "bundle":
         write_scores(output / SCORES, network)
-    write_report(report, output / PAGE)
+    write_page(output / PAGE, reported)
     facts: JsonObject = {"split": result.split, "use": not result.not_yet, "decision": result.decision.to_dict()}
     return Evaluated(report=str(output / PAGE), **facts, **result.metrics.to_dict(), **found)
 
@@ -122,15 +120,12 @@ def is_evaluation(path: Path) -> bool:
         return False
 
 
-def _shown(report: Report, config: EvaluateConfig) -> JsonObject:
-    """Print the scores over time and the comparison of a report, and return both for the JSON."""
+def _found(reported: Reported, config: EvaluateConfig) -> JsonObject:
+    """Return the scores over time and the comparison for the JSON."""
     found: JsonObject = {}
-    if report.periods:
-        show_section(Section("Over time", [period_table(report.periods, report.positive)]))
-        found["periods"] = [part.to_dict() for part in report.periods]
-    if report.against:
-        show_section(compared_section(report.against))
-        gains = report.against[-1].gain or []
-        found["against"] = {"model": config.against, "rows": report.against[-1].rows, "better": gains[0].is_better}
-        found["against"]["comparison"] = [each.to_dict() for each in gains]
+    if reported.periods:
+        found["periods"] = [part.to_dict() for part in reported.periods]
+    if (other := reported.against) is not None:
+        better, compared = other.comparisons[0].is_better, [each.to_dict() for each in other.comparisons]
+        found["against"] = {"model": config.against, "rows": other.rows, "better": better, "comparison": compared}
     return found

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from seqclf.evaluation.alarms import LEARN_MORE, NOT_BETTER, WEAK_THRESHOLD, Alarm
-from seqclf.evaluation.comparison import EQUAL_ALERTS, MetricComparison
+from seqclf.evaluation.comparison import EQUAL_ALERTS, Comparison
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import SIGNED, interval_text
 
 POWER = 0.8  # probability that the stated number of rows shows an existing difference
@@ -20,34 +18,24 @@ MAX_TIMES_THE_ROWS = 20  # a larger multiple of the present number of rows is no
 OTHER_TARGET = "another target (the table of targets in report.html shows the alerts of each)"
 
 
-class Sampled(NamedTuple):
-    """Size of a sample. `number`: number of independent units. `unit`: "rows", or "groups" for grouped rows."""
-
-    number: int
-    unit: str = "rows"
-
-    @classmethod
-    def of(cls, rows: int, groups: GroupScores | None) -> Sampled:
-        """Return the sample size of a split of `rows` rows."""
-        return cls(rows) if groups is None or groups.unit != "group" else cls(groups.count, "groups")
-
-
-def baseline_alarms(comparisons: Sequence[MetricComparison], decision: Decision, sampled: Sampled) -> list[Alarm]:
+def baseline_alarms(comparisons: Sequence[Comparison], decision: Decision, count: int, unit: str) -> list[Alarm]:
     """Return an alarm for each judged comparison in which the model is worse, or not shown to be better.
 
     The first comparison is judged. With a threshold, recall at equal alerts is judged first, because a better ranking
-    does not help if the alerts are worthless. Two nearly perfect models give no alarm. `sampled`: size of the compared
-    sample.
+    does not help if the alerts are worthless. Two nearly perfect models give no alarm. `count`, `unit`: number and name
+    of the independent units of the compared sample, such as 200 "rows".
     """
     at_threshold = [entry for entry in comparisons if decision.rule != "argmax" and entry.metric == EQUAL_ALERTS]
     judged = [*at_threshold, *comparisons[:1]]
     few = next((f"more {entry.counted} to set the threshold" for entry in decision.targets if entry.lacks_rows), None)
     return [
-        _alarm(entry, sampled, few or OTHER_TARGET) for entry in judged if not entry.is_better and not entry.is_too_easy
+        _alarm(entry, count, unit, few or OTHER_TARGET)
+        for entry in judged
+        if not entry.is_better and not entry.is_too_easy
     ]
 
 
-def _alarm(compared: MetricComparison, sampled: Sampled, at_threshold: str) -> Alarm:
+def _alarm(compared: Comparison, count: int, unit: str, at_threshold: str) -> Alarm:
     """`at_threshold`: remedy if the comparison judges a threshold."""
     verdict = "worse than" if compared.is_worse else "not shown to be better than"
     limits = interval_text((compared.low, compared.high), SIGNED)
@@ -55,7 +43,6 @@ def _alarm(compared: MetricComparison, sampled: Sampled, at_threshold: str) -> A
         f"{verdict} a model that ignores the order: {compared.title} {compared.model:.3f} against "
         f"{compared.baseline:.3f}, a difference of {SIGNED(compared.difference)} ({limits})"
     )
-    count, unit = sampled
     if (needed := rows_to_tell(compared, count)) is not None:
         text += (
             f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
@@ -71,7 +58,7 @@ def _alarm(compared: MetricComparison, sampled: Sampled, at_threshold: str) -> A
     return Alarm(NOT_BETTER, text, f"{LEARN_MORE}, compared by validation scores")
 
 
-def rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
+def rows_to_tell(comparison: Comparison, rows: int) -> int | None:
     """Return how many rows would show the difference of `rows` rows with the probability `POWER`, or None.
 
     None if the difference is not positive, or if they would be too many.

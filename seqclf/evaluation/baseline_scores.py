@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.ragged import Ragged
@@ -21,60 +21,31 @@ from seqclf.evaluation.baseline import (
     MODELS,
     fit_baseline,
 )
-from seqclf.evaluation.comparison import deciding_metric
-from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
-from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
-from seqclf.evaluation.scores import ORDER_BLIND, Scores, read_scores, split_outputs, write_scores
+from seqclf.evaluation.metrics import Metrics, classification_metrics
+from seqclf.evaluation.score_files import read_scores, write_scores
+from seqclf.evaluation.scores import ORDER_BLIND, ScoredRows, Scores
 from seqclf.system import progress
-from seqclf.system.json_result import JsonResult
 
 # Format version in the name of the folder of scores; increase the version when their content changes.
 SCORES_FORMAT = 8
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineScores(JsonResult):
-    """Metrics of the order-blind models, dict model → split → metrics, on every split except train.
-
-    `model`: the best order-blind model, which a trained model has to beat (see `best_model`).
-    """
-
-    model: str
-    models: dict[str, dict[str, ClassificationMetrics]]
-
-    @property
-    def judge(self) -> str:
-        """Split that selects the best order-blind model: validation if it exists, else the first split."""
-        splits = next(iter(self.models.values()))
-        return "validation" if "validation" in splits else next(iter(splits))
-
-    def values(self, metric: str, split: str) -> dict[str, float]:
-        """Return dict model → value of a metric (see `deciding_metric`) on a split, 0 for an undefined value."""
-        # Use the average precision of the positive label, if there is a positive label.
-        is_of_label = metric == "average_precision"
-        blocks = {name: by_split[split] for name, by_split in self.models.items()}
-        return {
-            name: float(getattr((block.positive if is_of_label else None) or block, metric) or 0.0)
-            for name, block in blocks.items()
-        }
-
-    def best_model(self, metric: str) -> str:
-        """Return the model with the best `metric` on the split `judge`, of equal ones the one of the lowest loss."""
-        values = self.values(metric, self.judge)
-        return max(self.models, key=lambda name: (values[name], -self.models[name][self.judge].loss))
-
-
-def baseline_metrics(contenders: Sequence[Scores]) -> BaselineScores:
-    """Return the metrics of order-blind models."""
-    models = {
-        scores.model: {
-            split: classification_metrics(outputs.labels, scores.probabilities(split), scores.classes, scores.positive)
-            for split, outputs in scores.splits.items()
-        }
-        for scores in contenders
+def metrics_of(scores: Scores, positive: str | None) -> dict[str, Metrics]:
+    """Return the metrics of the most probable classes on each split."""
+    return {
+        split: classification_metrics(rows.labels, rows.probabilities(), scores.classes, positive)
+        for split, rows in scores.splits.items()
     }
-    scored = BaselineScores(model="", models=models)
-    return replace(scored, model=scored.best_model(deciding_metric(monitor=None)))
+
+
+def best_model(scored: Mapping[str, Mapping[str, Metrics]], metric: str) -> str:
+    """Return the model of the best metric on validation, or else on its first split; of equal ones that of lower loss.
+
+    `scored`: dict model → split → metrics. `metric`: see `deciding_metric`.
+    """
+    splits = next(iter(scored.values()))
+    split = "validation" if "validation" in splits else next(iter(splits))
+    return max(scored, key=lambda name: (scored[name][split].value(metric), -scored[name][split].loss))
 
 
 def score_baseline(dataset: Dataset, *, quick: bool = False) -> list[Scores]:
@@ -113,13 +84,13 @@ def _score_baseline(dataset: Dataset, *, quick: bool = False) -> list[Scores]:
     return [
         Scores(
             role=ORDER_BLIND,
-            name=ORDER_BLIND_RUNG,
+            name="order-blind",
             model=name,
             classes=dataset.classes,
             label_type=dataset.schema.label_type,
             positive=dataset.positive,
             splits={
-                split: split_outputs(splits[split], None, values, positions[split])
+                split: ScoredRows.of_split(splits[split], None, values, positions=positions[split])
                 for split, values in by_split.items()
             },
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,28 +15,32 @@ BINS = 15  # number of bins in Guo et al. 2017, so that errors can be compared w
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationErrors(JsonResult):
-    """Expected calibration error of one split before and after temperature scaling.
-
-    `before_by_chance`, `after_by_chance`: mean error of perfectly calibrated probabilities on as many rows.
-    """
-
-    before: float
-    after: float
-    before_by_chance: float
-    after_by_chance: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Calibration(JsonResult):
-    """Temperature that was fitted on validation rows, and `ece`: dict split → calibration errors.
+    """Temperature that was fitted on validation rows. `applied`: True if decisions divide the logits by it.
 
-    `applied`: True if decisions divide the logits by it.
+    `ece`: dict split → expected calibration errors `before` and `after` temperature scaling, and `before_by_chance` and
+    `after_by_chance`: mean errors of perfectly calibrated probabilities on as many rows.
     """
 
     temperature: float
     applied: bool
-    ece: dict[str, CalibrationErrors]
+    ece: dict[str, dict[str, float]]
+
+
+def calibration_of(
+    scored: Mapping[str, tuple[np.ndarray, np.ndarray]], temperature: float, applied: bool
+) -> Calibration:
+    """Return the calibration errors of each split. `scored`: dict split → logits (N, C) and labels (N,)."""
+    errors = {}
+    for split, (logits, labels) in scored.items():
+        before, after = (softmax(logits / scale) for scale in (1.0, temperature))
+        errors[split] = {
+            "before": calibration_error(labels, before),
+            "after": calibration_error(labels, after),
+            "before_by_chance": calibration_error_by_chance(before),
+            "after_by_chance": calibration_error_by_chance(after),
+        }
+    return Calibration(temperature=temperature, applied=applied, ece=errors)
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

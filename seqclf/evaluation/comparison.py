@@ -71,7 +71,7 @@ class RowPredictions(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MetricComparison(JsonResult):
+class Comparison(JsonResult):
     """A metric of the model and of the baseline on the same rows, and the 95 % interval of their difference.
 
     `metric`: one of `average_precision`, `recall_at_equal_alerts`, `accuracy` and `recall` (the macro mean).
@@ -134,7 +134,7 @@ def compare_models(
     group: np.ndarray | None = None,
     seed: int = 0,
     targets: Mapping[str, int] = MappingProxyType({}),
-) -> list[MetricComparison]:
+) -> list[Comparison]:
     """Compare two models on the same rows. The first comparison decides which model is better.
 
     `labels`: (N,) class numbers. `positive`: number of the positive class, or None. `monitor`: validation metric that
@@ -180,7 +180,7 @@ class _Pair(NamedTuple):
         """True if the rows of any mask (N,) in `parts` come from too few groups for an interval."""
         return self.group is not None and any(effective_groups(self.group[part]) < MIN_KISH for part in parts)
 
-    def accuracy(self) -> MetricComparison:
+    def accuracy(self) -> Comparison:
         points = [float((predictions.predicted == self.labels).mean()) for predictions in (self.model, self.baseline)]
         if self.are_few(np.ones(len(self.labels), bool)):
             return _unknown("accuracy", points)
@@ -188,7 +188,7 @@ class _Pair(NamedTuple):
         effect = mean_effect(difference, self.group, worst=WORST_OF_DIFFERENCE)
         return _comparison("accuracy", points, mean_difference_limits(difference, self.generator, effect))
 
-    def macro_recall(self) -> MetricComparison:
+    def macro_recall(self) -> Comparison:
         """Compare the mean recall over the classes that have rows."""
         _, code, support = np.unique(self.labels, return_inverse=True, return_counts=True)
         difference = self.hit_differences
@@ -202,13 +202,13 @@ class _Pair(NamedTuple):
         wins, losses = (np.bincount(code, weights=sign * difference > 0) for sign in (1, -1))
         return _comparison("recall", points, _mean_of_classes_limits(wins, losses, support, self.generator, effect))
 
-    def macro_scores(self) -> Iterator[MetricComparison]:
+    def macro_scores(self) -> Iterator[Comparison]:
         codes = np.unique(self.labels)
         if len(codes) > 1:
             yield self.mean_average_precision(codes)
         yield self.macro_recall()
 
-    def mean_average_precision(self, codes: np.ndarray) -> MetricComparison:
+    def mean_average_precision(self, codes: np.ndarray) -> Comparison:
         """Compare the mean over the classes `codes`, each ranked against all other rows."""
         assert self.model.scores is not None and self.baseline.scores is not None, "to be ranked"
         points, influence, most = np.zeros(2), np.zeros(len(self.labels)), []
@@ -238,7 +238,7 @@ class _Pair(NamedTuple):
         difference = float(points[0] - points[1])
         return _comparison("average_precision", points.tolist(), (difference - half - worst, difference + half + best))
 
-    def rankings(self, positive: int) -> Iterator[MetricComparison]:
+    def rankings(self, positive: int) -> Iterator[Comparison]:
         is_positive = self.labels == positive
         if is_positive.all() or not is_positive.any():
             return
@@ -260,7 +260,7 @@ class _Pair(NamedTuple):
         )
         yield from self.equal_alerts(positive)
 
-    def equal_alerts(self, code: int) -> Iterator[MetricComparison]:
+    def equal_alerts(self, code: int) -> Iterator[Comparison]:
         is_positive, is_alert = self.labels == code, self.model.predicted == code
         if is_positive.all() or not is_positive.any() or not is_alert.any():
             return
@@ -363,7 +363,7 @@ def _compare_weighted(
     values: Callable[[Weights, Weights], tuple[np.ndarray, np.ndarray]],
     generator: np.random.Generator,
     effect: float,
-) -> MetricComparison:
+) -> Comparison:
     """Compare a metric of two rankings, with an interval from random weights of the rows.
 
     `points`: metric of the model and of the baseline. `levels`: (N,) in each ranking. `values`: function from R draws
@@ -436,16 +436,16 @@ def _recalls_at_alerts(model: Weights, baseline: Weights) -> tuple[np.ndarray, n
     return model[0][:, 0] / total, (baseline[0] * share).sum(axis=1) / total
 
 
-def _comparison(metric: str, points: Sequence[float], limits: tuple[float, float]) -> MetricComparison:
+def _comparison(metric: str, points: Sequence[float], limits: tuple[float, float]) -> Comparison:
     model, baseline = points
     difference = model - baseline
     # In a very narrow interval, random draws may put a limit on the wrong side of the observed difference.
     low, high = max(-1.0, min(limits[0], difference)), min(1.0, max(limits[1], difference))
-    return MetricComparison(
+    return Comparison(
         metric=metric, model=model, baseline=baseline, difference=difference, low=float(low), high=float(high)
     )
 
 
-def _unknown(metric: str, points: Sequence[float]) -> MetricComparison:
+def _unknown(metric: str, points: Sequence[float]) -> Comparison:
     """Return a comparison with the interval -1 to 1, because the rows come from too few groups."""
     return replace(_comparison(metric, points, (-1.0, 1.0)), too_few_groups=True)

@@ -9,9 +9,8 @@ import numpy as np
 
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.ranking import ranking_scores
-from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.target_table import is_much_work
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult
@@ -37,13 +36,13 @@ class ForcingRow(JsonResult):
 
 
 def forcing_rows(
-    options: DecisionOptions, decision: Decision, rows: SplitOutputs, classes: list[str]
+    options: DecisionOptions, decision: Decision, rows: ScoredRows, classes: list[str]
 ) -> Iterator[ForcingRow]:
     """Yield the lowest positives of each recall target, the lowest first; none for many labels.
 
     `rows`: outputs for the rows that set the thresholds of `decision` by `options`.
     """
-    group, everything = group_codes(rows.groups), np.arange(len(rows.labels))
+    group, everything = rows.group, np.arange(len(rows.labels))
     for target in decision.targets:
         if target.rule != "min_recall" or is_much_work(decision, rows):
             continue

@@ -14,8 +14,8 @@ too few groups, there is no interval.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,29 +56,23 @@ def interval_text(interval: Interval, form: Callable[[float], str] = "{:.3f}".fo
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositiveIntervals(JsonResult):
-    """Intervals of the metrics of the positive label. `alerts`: interval of the fraction of rows that are alerts."""
+class Intervals(JsonResult):
+    """95 % confidence intervals (low, high), None if a metric is not defined or the rows come from too few groups.
 
+    `positive`: those of the positive label, with `alerts`, the fraction of rows that are alerts, and ranking metrics.
+    """
+
+    OMIT_NONE = frozenset({"accuracy", "positive", "alerts", "average_precision", "auroc"})
+
+    accuracy: Interval = None
     recall: Interval
     precision: Interval
-    alerts: Interval
     f1: Interval
+    recall_by_class: dict[str, Interval] = field(default_factory=dict)
+    alerts: Interval = None
     average_precision: Interval = None
     auroc: Interval = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricIntervals(JsonResult):
-    """95 % confidence intervals (low, high), None if a metric is not defined or the rows come from too few groups."""
-
-    OMIT_NONE = frozenset({"positive"})
-
-    accuracy: Interval
-    recall: Interval
-    precision: Interval
-    f1: Interval
-    recall_by_class: dict[str, Interval]
-    positive: PositiveIntervals | None = None
+    positive: Intervals | None = None
 
 
 class ConfusionCounts(NamedTuple):
@@ -119,7 +113,7 @@ def metric_intervals(
     positive: str | None,
     group: np.ndarray | None = None,
     seed: int = 0,
-) -> MetricIntervals:
+) -> Intervals:
     """Return the confidence intervals of accuracy, macro means, the recall of each class and of the positive label.
 
     `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C). `group`: (N,) codes, None if rows are
@@ -146,18 +140,18 @@ def metric_intervals(
     if positive is not None:
         index = classes.index(positive)
         is_positive, is_alert = labels == index, predicted == index
-        ranking: dict[str, Interval] = {}
+        ranking = dict[str, Any]()
         if is_positive.any() and not is_positive.all() and rows.are_enough(is_positive, ~is_positive):
             ranking = ranking_intervals(is_positive, ranking_scores(probabilities)[:, index], generator, group)
         f1 = rows.proportion(is_positive | is_alert, is_chosen=True) if rows.are_enough(is_positive) else None
-        positive_intervals = PositiveIntervals(
+        positive_intervals = Intervals(
             recall=rows.proportion(is_positive),
             precision=rows.proportion(is_alert, is_chosen=True),
             alerts=rows._replace(hits=is_alert).proportion(),
             f1=None if f1 is None else (_f1_of_share(f1[0]), _f1_of_share(f1[1])),
             **ranking,
         )
-    return MetricIntervals(**intervals, recall_by_class=by_class, positive=positive_intervals)
+    return Intervals(**intervals, recall_by_class=by_class, positive=positive_intervals)
 
 
 class _Rows(NamedTuple):

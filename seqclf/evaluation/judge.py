@@ -1,4 +1,4 @@
-"""Judging: scores of a model and of simpler ones become its decision, metrics, alarms, ladder and comparison.
+"""Judging: scores of a network and of other models become its decision, metrics, alarms and comparisons.
 
 Nothing here reads files or runs a model, so scores that were made elsewhere are judged the same way.
 """
@@ -6,76 +6,36 @@ Nothing here reads files or runs a model, so scores that were made elsewhere are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import THRESHOLD
-from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import KNOWN_RECALL, LEARN_MORE, REGULARIZE, WEAK_THRESHOLD
-from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
-from seqclf.evaluation.baseline_scores import BaselineScores, baseline_metrics
-from seqclf.evaluation.calibration import Calibration, fit_temperature
+from seqclf.evaluation.baseline_alarms import baseline_alarms
+from seqclf.evaluation.baseline_scores import best_model, metrics_of
+from seqclf.evaluation.calibration import Calibration, calibration_of, fit_temperature
 from seqclf.evaluation.choose_decision import at_the_same_ranks, choose_decision
-from seqclf.evaluation.comparison import MetricComparison, RowPredictions, deciding_metric
+from seqclf.evaluation.comparison import Comparison, RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import FOLDS, RULES, Decision
-from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.forcing_rows import forcing_rows
-from seqclf.evaluation.ladder import NEW, OLD, Contender, JudgedRows, Rung, build_ladder, most_probable
-from seqclf.evaluation.ladder import ORDER_BLIND as ORDER_BLIND_RUNG
-from seqclf.evaluation.next_step import FinishedTraining, next_step
-from seqclf.evaluation.results import (
-    BaselineCandidate,
-    BaselineMetrics,
-    Evaluation,
-    SplitMetrics,
-    SplitOutputs,
-    calibration_of,
-    evaluate_split,
-)
-from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, Scores, positions_in, taken
+from seqclf.evaluation.metrics import classification_metrics
+from seqclf.evaluation.next_step import next_step
+from seqclf.evaluation.ranking import ranking_scores
+from seqclf.evaluation.result import Facts, ModelResult, RunResult
+from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, ScoredRows, Scores, network_of, positions_in, rows_like
+from seqclf.evaluation.split_result import judge_split
 from seqclf.evaluation.target_table import target_rows
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system import progress
-from seqclf.system.json_result import JsonObject
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
-    """Knowledge of a run beside the scores of its models (see `RunResult` for other attributes).
+def judge(models: Sequence[Scores], facts: Facts, decision: DecisionOptions | Decision) -> RunResult:
+    """Judge a network by its scores.
 
-    `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: other choices of validation
-    rows about the model. `no_baseline`: why there is none. `training`: what the next step depends on, None without a
-    training. `history`: rows of metrics.csv. `warnings`: lines about the data and the network.
-    """
-
-    monitor: str | None = None
-    chosen: tuple[str, ...] = ()
-    no_baseline: str | None = None
-    training: FinishedTraining | None = None
-    data: Mapping[str, SplitCounts] = field(default_factory=dict)
-    leaks: LeakReport | None = None
-    trained_steps: int | None = None
-    history: Sequence[JsonObject] = ()
-    warnings: Sequence[str] = ()
-
-
-class Judged(NamedTuple):
-    """Result of judging. `outputs`: dict split → outputs, held-out rows included."""
-
-    result: RunResult
-    evaluation: Evaluation
-    outputs: Mapping[str, SplitOutputs]
-
-
-def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions | Decision) -> Judged:
-    """Judge a model by its scores.
-
-    `contenders`: scores of models, from the weakest to the strongest; exactly one has the role `network`, and its last
+    `models`: scores of models, from the weakest to the strongest; exactly one has the role `network`, and its last
     split judges it. Simpler models have scores of this split, order-blind ones also of validation, which chooses among
     them. `decision`: a decision, or targets, whose thresholds are set on the split `threshold`, on the rows of all
     folds (see `Scores.basis`), or else on validation. Rows with folds are judged at the thresholds that the other folds
@@ -83,114 +43,83 @@ def judge(contenders: Sequence[Scores], facts: Facts, decision: DecisionOptions 
 
     Raises InputError for a target without such rows, and for scores of other rows, classes or labels.
     """
-    network = _network(contenders)
-    for scores in contenders:
+    network = network_of(models)
+    for scores in models:
         if scores.classes != network.classes:
             raise InputError(f"scores of {scores.name}", "are for other classes", f"score {', '.join(network.classes)}")
     options = None if isinstance(decision, Decision) else decision
-    held_out, basis = network.splits.get(threshold_split(network)), network.basis
-    chosen = decision if isinstance(decision, Decision) else _decide(decision, network, held_out, basis)
-    evaluation = _evaluation(network, options, chosen)
-    splits = evaluation.outputs
-    used_for = _used_for(options, chosen.rule, network, facts)
-    if evaluation.last.predicted is not None:  # no row is judged at a threshold that it set
-        used_for[evaluation.split] = [choice for choice in used_for.get(evaluation.split, []) if choice != "threshold"]
+    chosen = decision if isinstance(decision, Decision) else decide(models, decision)
+    rows = judged_rows(network, chosen, options)
+    splits = {split: part for split, part in rows.items() if split != THRESHOLD}
+    last, used_for = list(splits)[-1], _used_for(options, chosen.rule, network, facts)
+    if splits[last].by_folds is not None:  # no row is judged at a threshold that it set
+        used_for[last] = [choice for choice in used_for.get(last, []) if choice != "threshold"]
     metrics = {
-        split: evaluate_split(
-            outputs,
+        split: judge_split(
+            part,
             network.classes,
             network.positive,
             chosen,
             with_intervals=split != "train",  # training rows do not represent new data
             used_for=used_for.get(split),
         )
-        for split, outputs in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
+        for split, part in progress.track(splits.items(), "computing confidence intervals", total=len(splits))
     }
-    setting = None if options is None or held_out is None else (options, chosen, held_out, network.classes)
-    baseline, ladder = _compare(contenders, network, evaluation, metrics[evaluation.split], facts.monitor)
+    setting, calibration = None, None
+    if options is not None and (threshold_rows := network.threshold_rows) is not None:
+        setting = options, chosen, threshold_rows, network.classes
+        calibration = _calibration(splits, threshold_rows, options)
+    baseline, others = _compare(models, replace(network, splits=splits), last, chosen, facts.monitor)
     result = RunResult(
         splits=metrics,
+        rows=rows,
         decision=chosen,
-        calibration=_calibration(options, splits, held_out),
+        calibration=calibration,
         baseline=baseline,
         no_baseline=facts.no_baseline if baseline is None else None,
-        ladder=ladder,
-        targets=() if setting is None else tuple(target_rows(*setting, _unit(setting[2]), basis)),
+        others=others,
+        targets=() if setting is None else tuple(target_rows(*setting, network.basis)),
         forcing=() if setting is None else tuple(forcing_rows(*setting)),
         data=facts.data,
         leaks=facts.leaks,
-        holdout_rows=sum(len(rows.labels) for rows in _held_out(network).values()),
+        holdout_rows=sum(len(part.labels) for part in network.held_out.values()),
         trained_steps=facts.trained_steps,
     )
     result = _with_known_rows(_with_baseline_alarms(result))
-    if facts.training is not None:
-        result = replace(result, next_step=next_step(result, facts.training))
-    return Judged(result, evaluation, {**splits, **_held_out(network)})
+    return replace(result, next_step=next_step(result, facts)) if facts.settings else result
 
 
-def judged_at(contenders: Sequence[Scores], result: RunResult, options: DecisionOptions) -> Judged:
-    """Return a result of `judge`, with the outputs that it is about. `options`: those that set its decision."""
-    network = _network(contenders)
-    evaluation = _evaluation(network, options, result.decision)
-    return Judged(result, evaluation, {**evaluation.outputs, **_held_out(network)})
-
-
-def _evaluation(network: Scores, options: DecisionOptions | None, chosen: Decision) -> Evaluation:
-    """Rows with folds are judged at the thresholds that the other folds set. `options`: None for a decision by hand."""
-    splits = {split: outputs for split, outputs in network.splits.items() if split != THRESHOLD}
-    rows, last = network.splits.get(threshold_split(network)), list(splits)[-1]
-    if options and rows is not None and chosen.rule != "argmax":
-        predicted = _predicted_by_folds(options, network, rows, splits[last], chosen, network.basis)
-        splits[last] = splits[last]._replace(predicted=predicted)
-    return Evaluation(splits, chosen)
-
-
-def _with_known_rows(result: RunResult) -> RunResult:
-    """Return the result with another remedy than more epochs for a model that knows its training rows."""
-    if "train" not in result.splits or result.splits["train"].recall < KNOWN_RECALL:
-        return result
-    splits = {}
-    for name, metrics in result.splits.items():
-        alarms = [
-            replace(alarm, remedy=alarm.remedy.replace(LEARN_MORE, f"{REGULARIZE}, as it knows its training rows"))
-            for alarm in metrics.alarms
-        ]
-        splits[name] = replace(metrics, alarms=alarms)
-    return replace(result, splits=splits)
-
-
-def _network(contenders: Sequence[Scores]) -> Scores:
-    return next(scores for scores in contenders if scores.role == NETWORK)
-
-
-def _held_out(network: Scores) -> dict[str, SplitOutputs]:
-    """Return the outputs of held-out rows, under `THRESHOLD`: none if validation rows with a fold set thresholds."""
-    rows = network.splits.get(THRESHOLD)
-    return {} if rows is None or rows.fold is not None else {THRESHOLD: rows}
-
-
-def threshold_split(network: Scores) -> str:
-    """Return the split whose rows set thresholds and the temperature, if the scores have it: never train.
-
-    It is `threshold`, the first split with folds, or else validation.
-    """
-    folds = [split for split, outputs in network.splits.items() if outputs.fold is not None and split != "train"]
-    return next((split for split in (THRESHOLD, *folds) if split in network.splits), "validation")
-
-
-def decide(contenders: Sequence[Scores], options: DecisionOptions) -> Decision:
+def decide(models: Sequence[Scores], options: DecisionOptions) -> Decision:
     """Return the decision that `judge` would choose for these options."""
-    network = _network(contenders)
-    return _decide(options, network, network.splits.get(threshold_split(network)), network.basis)
+    network = network_of(models)
+    return _decide(options, network, network.threshold_rows)
 
 
-def _predicted_by_folds(
-    options: DecisionOptions,
-    scores: Scores,
-    rows: SplitOutputs,
-    judged: SplitOutputs,
-    shipped: Decision,
-    basis: str,
+def _decide(options: DecisionOptions, network: Scores, rows: ScoredRows | None) -> Decision:
+    """`rows`: those that set thresholds."""
+    if rows is not None:
+        with progress.stage("choosing the decision threshold"):
+            setting = (rows.logits, rows.labels, network.classes, network.positive, rows.group, rows.unit)
+            return choose_decision(options, *setting, network.basis)
+    if all(getattr(options, rule) is None for rule in RULES):
+        return Decision(positive=network.positive)
+    raise InputError("decision", "there are no rows to set its thresholds", "score the split validation too")
+
+
+def judged_rows(network: Scores, decision: Decision, options: DecisionOptions | None) -> dict[str, ScoredRows]:
+    """Return the rows of each split, held-out ones last, with the predictions by folds of rows that have folds.
+
+    `options`: those that chose the decision, None for a decision by hand.
+    """
+    splits = {split: rows for split, rows in network.splits.items() if split != THRESHOLD}
+    rows, last = network.threshold_rows, list(splits)[-1]
+    if options and rows is not None and decision.rule != "argmax":
+        splits[last] = splits[last]._replace(by_folds=_by_folds(options, network, rows, splits[last], decision))
+    return {**splits, **network.held_out}
+
+
+def _by_folds(
+    options: DecisionOptions, network: Scores, rows: ScoredRows, judged: ScoredRows, shipped: Decision
 ) -> np.ndarray | None:
     """Return the predicted class numbers (N,) of `judged`, None without folds.
 
@@ -200,157 +129,127 @@ def _predicted_by_folds(
         return None
     predicted = np.empty(len(judged.labels), np.int64)
     for fold in np.unique(judged.fold):
-        others = taken(rows, np.flatnonzero(rows.fold != fold))
-        same = at_the_same_ranks(options, shipped, others.labels, scores.classes, group_codes(others.groups))
-        decision = _decide(same, scores, others, basis)
-        of_fold = judged.fold == fold
-        predicted[of_fold] = decision.choose(judged.logits[of_fold])
+        others, of_fold = rows.take(np.flatnonzero(rows.fold != fold)), judged.fold == fold
+        same = at_the_same_ranks(options, shipped, others.labels, network.classes, others.group)
+        predicted[of_fold] = _decide(same, network, others).choose(judged.logits[of_fold])
     return predicted
-
-
-def _unit(rows: SplitOutputs) -> str:
-    return "sequence" if rows.group_names is None else "group"
-
-
-def _decide(options: DecisionOptions, scores: Scores, rows: SplitOutputs | None, basis: str) -> Decision:
-    if rows is None:
-        if all(getattr(options, rule) is None for rule in RULES):
-            return Decision(positive=scores.positive)
-        raise InputError("decision", "there are no rows to set its thresholds", "score the split validation too")
-    with progress.stage("choosing the decision threshold"):
-        return choose_decision(
-            options,
-            rows.logits,
-            rows.labels,
-            scores.classes,
-            scores.positive,
-            group_codes(rows.groups),
-            _unit(rows),
-            basis,
-        )
 
 
 def _used_for(options: DecisionOptions | None, rule: str, network: Scores, facts: Facts) -> dict[str, list[str]]:
     """Return dict split → choices about the model and the decision that its rows made."""
     made: list[str] = []
-    if options is not None and (network.basis == FOLDS or not _held_out(network)):
+    if options is not None and (network.basis == FOLDS or not network.held_out):
         made = [*(["threshold"] if rule != "argmax" else []), *(["temperature"] if options.calibrate else [])]
-    folds = {
-        split: made for split, outputs in network.splits.items() if network.basis == FOLDS and outputs.fold is not None
-    }
-    return {**folds, "validation": [*facts.chosen, *made]}
+    with_folds = [split for split, rows in network.splits.items() if network.basis == FOLDS and rows.fold is not None]
+    return {**dict.fromkeys(with_folds, made), "validation": [*facts.chosen, *made]}
 
 
-def _calibration(
-    options: DecisionOptions | None, splits: Mapping[str, SplitOutputs], held_out: SplitOutputs | None
-) -> Calibration | None:
-    if options is None or held_out is None:
-        return None
-    return calibration_of(splits, fit_temperature(held_out.logits, held_out.labels), options.calibrate)
+def _calibration(splits: Mapping[str, ScoredRows], rows: ScoredRows, options: DecisionOptions) -> Calibration:
+    temperature = fit_temperature(rows.logits, rows.labels)
+    scored = {split: (part.logits, part.labels) for split, part in splits.items()}
+    return calibration_of(scored, temperature, options.calibrate)
 
 
 def _compare(
-    contenders: Sequence[Scores],
-    network: Scores,
-    evaluation: Evaluation,
-    metrics: SplitMetrics,
-    monitor: str | None,
-) -> tuple[BaselineMetrics | None, tuple[Rung, ...]]:
-    """Return the metrics of the chosen order-blind model, or None, and the ladder on the rows of such models."""
-    split, outputs = evaluation.split, evaluation.last
-    compared = [scores for scores in contenders if split in scores.splits]
-    order_blind = [scores.labelled(network) for scores in compared if scores.role == ORDER_BLIND]
-    between = [scores for scores in compared if scores.role not in (ORDER_BLIND, NETWORK)]
-    whole = replace(network, splits=evaluation.outputs)
-    positions = positions_in(order_blind[0], whole, split) if order_blind else np.arange(len(outputs.labels))
-    rows = _rows(network, evaluation, monitor, positions)
-    trained = Contender(network.model, RowPredictions(evaluation.predicted, evaluation.probabilities), metrics)
-    ladder = {scores.name: Contender(scores.model, _all_rows(scores, whole, split)) for scores in between}
-    ladder = {name: model.take(positions) for name, model in {**ladder, network.name: trained}.items()}
+    models: Sequence[Scores], network: Scores, split: str, decision: Decision, monitor: str | None
+) -> tuple[ModelResult | None, tuple[ModelResult, ...]]:
+    """Return the results of the chosen order-blind model, None without one, and of the heads of the network."""
+    heads, order_blind = list[ModelResult](), list[Scores]()
+    for scores in models:
+        if split in scores.splits and scores.role == ORDER_BLIND:
+            order_blind.append(scores)
+        elif split in scores.splits and scores.role != NETWORK:
+            heads.append(compare_with(network, split, decision, scores, monitor=monitor))
     if not order_blind:
-        return None, build_ladder(ladder, rows)
+        return None, tuple(heads)
     # Validation chooses the order-blind model, by the deciding metric. A choice by test rows would make the chosen
     # model look too good, and a choice by another metric would make the trained model look too good.
-    scored = baseline_metrics(order_blind)
-    chosen = scored.best_model(deciding_metric(monitor))
-    predictions = next(scores for scores in order_blind if scores.model == chosen).predictions(split)
-    comparison = rows.compare(ladder[network.name].predictions, predictions)
-    baseline = _baseline(scored, chosen, split, monitor, comparison)
-    ladder = {ORDER_BLIND_RUNG: Contender(chosen, predictions, baseline), **ladder}
-    return baseline, build_ladder(ladder, rows, {(network.name, ORDER_BLIND_RUNG): comparison})
+    metric = deciding_metric(monitor)
+    scored = {scores.model: metrics_of(scores, network.positive) for scores in order_blind}
+    best = best_model(scored, metric)
+    chosen = next(scores for scores in order_blind if scores.model == best)
+    positions = positions_in(chosen, network, split)  # large splits are sampled
+    sample = replace(network, splits={split: network.splits[split].take(positions)})
+    candidates = {
+        name: {part: found.value(metric) for part, found in by_split.items()} for name, by_split in scored.items()
+    }
+    return compare_with(sample, split, decision, chosen, monitor=monitor, candidates=candidates), tuple(heads)
 
 
 def compare_with(
-    judged: Judged, network: Scores, old: Scores, decision: Decision | None, monitor: str | None
-) -> tuple[Rung, ...]:
-    """Return the rungs of another model, under its `decision`, and of a judged network on the same rows.
+    network: Scores,
+    split: str,
+    decision: Decision,
+    other: Scores,
+    other_decision: Decision | None = None,
+    *,
+    monitor: str | None,
+    **facts: Any,
+) -> ModelResult:
+    """Return the result of another model on the rows of a split of a judged network, which it is compared with.
 
-    Raises InputError for other rows, labels or classes.
+    `other_decision`: None for the most probable classes. `facts`: other attributes of the result. Raises InputError for
+    other rows, labels or classes.
     """
-    evaluation, split = judged.evaluation, judged.evaluation.split
-    if old.classes != network.classes or split not in old.splits:
-        problem = f"hold no rows of {split}" if split not in old.splits else "are for other classes"
-        raise InputError(f"scores of {old.model}", problem, "score the same rows")
-    whole = replace(network, splits=evaluation.outputs)
-    rows = _rows(network, evaluation, monitor, np.arange(len(evaluation.last.labels)))
-    of_new = RowPredictions(evaluation.predicted, evaluation.probabilities)
-    contenders = {
-        OLD: Contender(old.model, _all_rows(old, whole, split, decision)),
-        NEW: Contender(network.model, of_new, judged.result.metrics),
-    }
-    return build_ladder(contenders, rows)
-
-
-def _rows(network: Scores, evaluation: Evaluation, monitor: str | None, positions: np.ndarray) -> JudgedRows:
-    outputs = evaluation.last
-    targets = () if network.positive else evaluation.decision.targets
-    return JudgedRows(
-        outputs.labels[positions],
+    if other.classes != network.classes or split not in other.splits:
+        problem = f"hold no rows of {split}" if split not in other.splits else "are for other classes"
+        raise InputError(f"scores of {other.model}", problem, "score the same rows")
+    rows, own = rows_like(other, network, split), network.splits[split]
+    metrics = classification_metrics(
+        own.labels,
+        rows.probabilities(other_decision),
         network.classes,
         network.positive,
-        monitor,
-        group_codes(None if outputs.groups is None else outputs.groups[positions]),
-        {guarantee.label: network.classes.index(guarantee.label) for guarantee in targets},
+        rows.predicted(other_decision),
     )
+    comparisons = compare_rows(own, decision, rows, other_decision, network, monitor)
+    return ModelResult(**vars(metrics), name=other.name, kind=other.model, comparisons=comparisons, **facts)
 
 
-def _all_rows(scores: Scores, whole: Scores, split: str, decision: Decision | None = None) -> RowPredictions:
-    """Return the predictions of a model in the order of all rows of a split. Raises InputError if it lacks some.
+def compare_rows(
+    rows: ScoredRows,
+    decision: Decision | None,
+    others: ScoredRows,
+    other_decision: Decision | None,
+    network: Scores,
+    monitor: str | None,
+) -> list[Comparison]:
+    """Compare the rows of a network with `others`, those of another model in the same order (see `compare_models`).
 
-    `decision`: None for the most probable class.
+    A decision of None predicts the most probable classes. `network`: names the classes.
     """
-    positions = positions_in(scores, whole, split)
-    if not np.array_equal(np.sort(positions), np.arange(len(whole.splits[split].labels))):
-        raise InputError(f"scores of {scores.name}", f"lack rows of {split}, or repeat them", "score the same rows")
-    order = np.argsort(positions)
-    if decision is None:
-        return most_probable(scores.probabilities(split)[order])
-    logits = scores.splits[split].logits[order]
-    return RowPredictions(decision.choose(logits), decision.probabilities(logits))
-
-
-def _baseline(
-    scored: BaselineScores, chosen: str, split: str, monitor: str | None, comparison: list[MetricComparison]
-) -> BaselineMetrics:
-    metric = deciding_metric(monitor)
-    on_validation, on_last = (scored.values(metric, name) for name in (scored.judge, split))
-    return BaselineMetrics(
-        **vars(scored.models[chosen][split]),
-        model=chosen,
-        split=split,
-        candidates=[
-            BaselineCandidate(model=name, validation=on_validation[name], last=on_last[name]) for name in scored.models
-        ],
-        comparison=comparison,
+    positive = None if network.positive is None else network.classes.index(network.positive)
+    targets = () if decision is None or network.positive else decision.targets
+    model, baseline = (
+        RowPredictions(part.predicted(by), ranking_scores(np.array(part.probabilities(by))))
+        for part, by in ((rows, decision), (others, other_decision))
     )
+    labels = {target.label: network.classes.index(target.label) for target in targets}
+    return compare_models(rows.labels, model, baseline, positive, monitor, rows.group, targets=labels)
+
+
+def _with_known_rows(result: RunResult) -> RunResult:
+    """Return the result with another remedy than more epochs for a model that knows its training rows."""
+    if "train" not in result.splits or result.splits["train"].recall < KNOWN_RECALL:
+        return result
+    known = f"{REGULARIZE}, as it knows its training rows"
+    splits = {
+        name: replace(
+            metrics,
+            alarms=[replace(alarm, remedy=alarm.remedy.replace(LEARN_MORE, known)) for alarm in metrics.alarms],
+        )
+        for name, metrics in result.splits.items()
+    }
+    return replace(result, splits=splits)
 
 
 def _with_baseline_alarms(result: RunResult) -> RunResult:
     baseline, judged = result.baseline, result.metrics
     if baseline is None:
         return result
-    sampled = Sampled.of(baseline.rows, judged.groups)
-    alarms = baseline_alarms(baseline.comparison, result.decision, sampled)
+    by_groups = judged.groups is not None and judged.groups.unit == "group"
+    sampled = (judged.groups.count, "groups") if by_groups and judged.groups else (baseline.rows, "rows")
+    alarms = baseline_alarms(baseline.comparisons, result.decision, *sampled)
     # The threshold is what people run, so its alarms come first.
     alarms = sorted([*judged.alarms, *alarms], key=lambda alarm: alarm.kind != WEAK_THRESHOLD)
     judged = replace(judged, alarms=alarms)

@@ -42,28 +42,25 @@ class ConfusionMetrics(JsonResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlertMetrics(JsonResult):
-    """Metrics of the positive label. `rows`: rows with the label. `alerts`: rows that are predicted as the label."""
+class LabelMetrics(JsonResult):
+    """Metrics of one label on some rows, None if undefined. `rows`: with the label. `alerts`: predicted as the label.
 
+    `auroc`, `average_precision`: None if no row or every row has the label.
+    """
+
+    label: str
     rows: int
     alerts: int
     recall: float | None
     precision: float | None
     f1: float | None
     average_precision: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PositiveMetrics(AlertMetrics):
-    """Metrics of the positive label. `auroc`, `average_precision`: None if no row or every row has the label."""
-
-    label: str
     auroc: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationMetrics(ConfusionMetrics):
-    """Metrics of one split. `positive`: metrics of the positive label, if there is one.
+class Metrics(ConfusionMetrics):
+    """Numbers of one model on one set of rows. `positive`: those of the positive label, if there is one.
 
     `loss`: mean of -log p(label). `ece`: expected calibration error. `average_precision`, `auroc`: with more than two
     classes, means over classes, each ranked against all others.
@@ -76,13 +73,18 @@ class ClassificationMetrics(ConfusionMetrics):
     ece: float
     average_precision: float | None = None
     auroc: float | None = None
-    positive: PositiveMetrics | None = None
+    positive: LabelMetrics | None = None
 
     def to_dict(self) -> JsonObject:
         state = super().to_dict()
         if len(self.support_by_class) == 2:  # for two classes, `positive` holds both metrics of the positive label
             del state["average_precision"], state["auroc"]
         return state
+
+    def value(self, metric: str) -> float:
+        """Return a metric by which models are compared (see `deciding_metric`), 0 for an undefined value."""
+        is_of_label = metric == "average_precision"  # of the positive label, if there is one
+        return float(getattr((self.positive if is_of_label else None) or self, metric) or 0.0)
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -146,7 +148,7 @@ def classification_metrics(
     classes: list[str],
     positive: str | None,
     predicted: np.ndarray | None = None,
-) -> ClassificationMetrics:
+) -> Metrics:
     """Return the metrics of one split.
 
     `labels`: (N,) class numbers. `probabilities`: (N, C). `predicted`: (N,), None for the most probable classes.
@@ -165,7 +167,7 @@ def classification_metrics(
     average_precision = auroc = None
     if len(classes) > 2:
         average_precision, auroc = ranking_metrics(labels, probabilities).values()
-    return ClassificationMetrics(
+    return Metrics(
         **vars(confusion_metrics(confusion, classes)),
         rows=len(labels),
         # + 0.0 turns -0.0 into 0.0.
@@ -173,25 +175,45 @@ def classification_metrics(
         ece=calibration_error(labels, probabilities),
         average_precision=average_precision,
         auroc=auroc,
-        positive=None if positive is None else positive_metrics(labels, probabilities, confusion, classes, positive),
+        positive=None if positive is None else label_metrics(labels, probabilities, confusion, classes, positive),
     )
 
 
-def positive_metrics(
-    labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
-) -> PositiveMetrics:
-    """Return the metrics of the label `positive`. `labels`: (N,). `probabilities`: (N, C). `confusion`: (C, C)."""
-    index = classes.index(positive)
-    by_class = confusion_metrics(confusion, classes)
-    return PositiveMetrics(
-        label=positive,
-        rows=int((labels == index).sum()),
+def label_metrics(
+    labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], label: str
+) -> LabelMetrics:
+    """Return the metrics of a label. `labels`: (N,). `probabilities`: (N, C). `confusion`: (C, C)."""
+    index, by_class = classes.index(label), confusion_metrics(confusion, classes)
+    return LabelMetrics(
+        label=label,
+        rows=int(confusion[index].sum()),
         alerts=int(confusion[:, index].sum()),
-        recall=by_class.recall_by_class[positive],
-        precision=by_class.precision_by_class[positive],
-        f1=by_class.f1_by_class[positive],
+        recall=by_class.recall_by_class[label],
+        precision=by_class.precision_by_class[label],
+        f1=by_class.f1_by_class[label],
         **ranking_metrics(labels, probabilities, index),
     )
+
+
+def majority_metrics(support: Mapping[str, int], label: str, positive: str | None) -> Metrics:
+    """Return the metrics of always predicting `label`. `support`: dict label → rows. The loss is undefined: NaN."""
+    classes, rows = list(support), sum(support.values())
+    confusion = np.zeros((len(classes), len(classes)), np.int64)
+    confusion[:, classes.index(label)] = list(support.values())
+    by_class, of_positive = confusion_metrics(confusion, classes), None
+    if positive is not None:
+        of_positive = LabelMetrics(
+            label=positive,
+            rows=support[positive],
+            alerts=rows if label == positive else 0,
+            recall=by_class.recall_by_class[positive],
+            precision=by_class.precision_by_class[positive],
+            f1=by_class.f1_by_class[positive],
+            average_precision=support[positive] / rows if 0 < support[positive] < rows else None,
+            auroc=0.5 if 0 < support[positive] < rows else None,
+        )
+    error = 1 - by_class.accuracy
+    return Metrics(**vars(by_class), rows=rows, loss=float("nan"), ece=error, positive=of_positive)
 
 
 # Names of metrics. In files, metrics have short keys: `recall` stands for macro recall.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from seqclf.evaluation.alarms import CHANCE, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.baseline_alarms import rounded_up
 from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
 from seqclf.evaluation.holdout import folds_setting
-from seqclf.evaluation.run_result import REASONS, RunResult
+from seqclf.evaluation.result import REASONS, Facts, RunResult
 from seqclf.evaluation.thresholds import SURE
 from seqclf.settings.data import ALL_FOLDS
 
@@ -24,33 +23,15 @@ RANDOM_SPLITS = ("random", "distinct")  # values of data.split.by that divide th
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # a path that needs no quotes in a shell or in Hydra
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinishedTraining:
-    """Facts about a training that its result does not hold.
-
-    `settings`: config of the run as plain values. `best_epoch`: the exported epoch, from 0. `steps`: optimizer steps of
-    all epochs. `seconds`: time of the training. `weights`: trained weights. `bundle`: path of the exported model, or
-    None.
-    """
-
-    settings: Mapping[str, Any]
-    epochs: int
-    best_epoch: int | None = None
-    steps: int = 0
-    seconds: float | None = None
-    weights: int | None = None
-    bundle: str | None = None
-
-
-def next_step(result: RunResult, training: FinishedTraining) -> str:
+def next_step(result: RunResult, facts: Facts) -> str:
     """Return one sentence that recommends the most useful next step, the most urgent problem first."""
     split, metrics, baseline = result.split, result.metrics, result.baseline
-    if shared := _rows_of_shared_groups(result, training.settings["data"]):
+    if shared := _rows_of_shared_groups(result, facts.settings["data"]):
         return f"train again with data.split.by=group: {shared:,} rows of {split} are of a group that train has too."
-    if _is_too_short(result, training):
-        epochs = max(ADVISED_EPOCHS, 2 * training.epochs)
-        return f"train again with trainer.max_epochs={epochs}: {training.epochs} were too few to learn its rows."
-    if baseline is not None and baseline.comparison and baseline.comparison[0].is_worse:
+    if _is_too_short(result, facts):
+        epochs = max(ADVISED_EPOCHS, 2 * facts.epochs)
+        return f"train again with trainer.max_epochs={epochs}: {facts.epochs} were too few to learn its rows."
+    if baseline is not None and baseline.comparisons and baseline.comparisons[0].is_worse:
         return "use the simpler model if it is enough, or train another network and compare both by validation scores."
     few = next((guarantee for guarantee in result.decision.targets if guarantee.lacks_rows), None)
     if metrics.alarms and (few is None or metrics.alarms[0].kind not in (USELESS_ALERTS, WEAK_THRESHOLD)):
@@ -58,16 +39,16 @@ def next_step(result: RunResult, training: FinishedTraining) -> str:
     targets = [target for target in result.decision.targets if target.rule != "cost"]
     weak = next((target for target in targets if not target.backed), few if metrics.alarms else None)
     if weak is not None:
-        return _step_to_back(weak, result, training.settings)
+        return _step_to_back(weak, result, facts.settings)
     if metrics.used_for:
-        if training.settings["data"]["split"].get("fold") == ALL_FOLDS:
+        if facts.settings["data"]["split"].get("fold") == ALL_FOLDS:
             return f"judge it on new rows with seqclf evaluate: all rows chose its {' and '.join(metrics.used_for)}."
         return "train again with data.split.test=0.2, so that rows which chose nothing about the model judge it."
     if REASONS[CHANCE] in result.not_yet:
         return f"judge it on more rows than the {metrics.rows:,} of {split}: {REASONS[CHANCE]}."
     if result.not_yet:
         return f"settle this first: {result.not_yet[0]}."
-    bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
+    bundle = facts.bundle if facts.bundle and PLAIN_PATH.fullmatch(facts.bundle) else "BUNDLE"
     return f"use it with seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
 
 
@@ -77,18 +58,18 @@ def _rows_of_shared_groups(result: RunResult, data: Mapping[str, Any]) -> int:
     return 0 if leaks is None or leaks.dropped or not is_cut else (leaks.groups_seen_before or {}).get(result.split, 0)
 
 
-def _is_too_short(result: RunResult, training: FinishedTraining) -> bool:
+def _is_too_short(result: RunResult, facts: Facts) -> bool:
     """Return True if the limit of epochs ended a training whose model makes most of its errors on training rows too.
 
     The limit has to be low, or one of the last epochs has to be the best. Without `monitor` the last epoch is exported.
     """
-    settings, splits = training.settings, result.splits
+    settings, splits = facts.settings, result.splits
     limit = settings["trainer"]["max_epochs"] or 0
-    if training.epochs != limit or not {"train", "validation"} <= splits.keys():
+    if facts.epochs != limit or not {"train", "validation"} <= splits.keys():
         return False
     error, gap = 1 - splits["train"].recall, splits["train"].recall - splits["validation"].recall
-    is_last_best = bool(settings["monitor"]) and (training.best_epoch or 0) + 1 > LAST_EPOCHS * limit
-    was_improving = is_last_best and training.steps <= MAX_SHORT_STEPS
+    is_last_best = bool(settings["monitor"]) and (facts.best_epoch or 0) + 1 > LAST_EPOCHS * limit
+    was_improving = is_last_best and facts.steps <= MAX_SHORT_STEPS
     return error > max(MIN_ERROR, gap) and (limit < MIN_EPOCHS or was_improving)
 
 

@@ -1,69 +1,123 @@
-"""Scores of a model: what it says about the rows of a data set, as a Parquet file that judging reads.
-
-The columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, either `logits` or
-`probabilities`, lists of one number for each class, in the order of the data set, and the network's extra outputs. The
-metadata key `seqclf` names the classes, the splits whose `fold` counts, the extra outputs and the basis of thresholds.
-Files of other tools need `split`, `id`, `label` and the scores alone, and no metadata where another file names the
-classes.
-"""
+"""Scores of models: what a model says about the rows of each split, from whatever tool."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from seqclf.data.ragged import output_column
-from seqclf.data.schema.rows import as_text
-from seqclf.data.schema.schema import ARROW_TYPES, label_codes, typed_labels
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.data.storage.store import Split
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.comparison import RowPredictions
-from seqclf.evaluation.decision import BASES, HELD_OUT
-from seqclf.evaluation.ladder import most_probable
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
-from seqclf.system.state_validation import error_context, one_of, parse_json, require
+from seqclf.evaluation.decision import HELD_OUT, Decision
+from seqclf.evaluation.design_effect import group_codes
 
-METADATA = b"seqclf"
-FOLDER = "scores"  # folder of the files in a run folder
-NETWORK, HEAD, ORDER_BLIND = "network", "head", "order_blind"
-FILE_NAME = re.compile(r"(\d{1,3})-[a-z0-9_]+\.parquet")
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROLES = NETWORK, HEAD, ORDER_BLIND = "network", "head", "order_blind"
 FILE_SPLITS = (*SPLITS, THRESHOLD)  # names of splits, in the order in which they are judged
-ROUNDING = 1e-3  # largest distance of a sum of probabilities from 1
-KEYS = ("role", "name", "model", "positive", "classes", "label_type")  # keys of the metadata
-ROLES = (NETWORK, HEAD, ORDER_BLIND)
-FACTS_SHAPE = {
-    "role": one_of(*ROLES),
-    "name": str,
-    "model": str,
-    "positive": (str, None),
-    "classes": [str],
-    "label_type": one_of(*ARROW_TYPES),
-}
-# `folds`: names of the splits with folds. `extra`: names of the columns of extra outputs.
-OPTIONAL = {"basis": one_of(*BASES), "splits": [str], "folds": [str], "extra": [str]}
-MAX_BATCH_SCORES = 2_000_000  # numbers of a row group
+
+
+class ScoredRows(NamedTuple):
+    """Rows of a split with the outputs of a model.
+
+    `logits`: (N, C). `labels`: (N,) int64 class numbers. `lengths`: (N,) int64 tokens before truncation. `truncated`:
+    (N,) bool. `groups`: (N,) keys, equal for rows of one group, None for independent rows. `group_names`: (N,) values
+    of `data.group`, null for a row without a group, None if equal sequences form the groups. `ids`: (N,) strings or
+    None. `only_probabilities`: (N, C) of a model without logits. `positions`: (N,) in the split of the data set, None
+    if unknown. `fold`: (N,) int64 part of each row, if the threshold of a part is set by the others. `by_folds`: (N,)
+    int64 class numbers at the threshold of each part, None for the threshold of all rows. `extra`: dict name of another
+    output (see `SequenceNetwork.extra_outputs`) → (N,) or (N, D).
+    """
+
+    logits: np.ndarray
+    labels: np.ndarray
+    lengths: np.ndarray
+    truncated: np.ndarray
+    groups: np.ndarray | None = None
+    group_names: pa.Array | None = None
+    ids: pa.Array | None = None
+    only_probabilities: np.ndarray | None = None
+    positions: np.ndarray | None = None
+    fold: np.ndarray | None = None
+    by_folds: np.ndarray | None = None
+    extra: Mapping[str, np.ndarray] = MappingProxyType({})
+
+    @classmethod
+    def of_split(
+        cls, rows: Split, logits: np.ndarray | None, probabilities: np.ndarray | None = None, **columns: Any
+    ) -> ScoredRows:
+        """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C).
+
+        `columns`: other columns, such as `positions` of some rows in a split.
+        """
+        if logits is None:
+            assert probabilities is not None, "one of the two"
+            logits = log(probabilities)
+        known = {
+            "groups": rows.groups,
+            "group_names": rows.group_names,
+            "ids": rows.ids,
+            "only_probabilities": probabilities,
+            "positions": np.arange(len(rows.labels)),
+        }
+        lengths = rows.lengths_before_truncation
+        return cls(logits, rows.labels, lengths, lengths > rows.sequences.lengths, **{**known, **columns})
+
+    def probabilities(self, decision: Decision | None = None) -> np.ndarray:
+        """Return the probabilities (N, C), divided by the temperature of a decision."""
+        if decision is not None:
+            return decision.probabilities(self.logits)
+        return softmax(self.logits) if self.only_probabilities is None else self.only_probabilities
+
+    def predicted(self, decision: Decision | None = None) -> np.ndarray:
+        """Return the predicted class numbers (N,): `by_folds`, or those of a decision, or the most probable ones."""
+        if decision is None:
+            return self.probabilities().argmax(axis=1)
+        return decision.choose(self.logits) if self.by_folds is None else self.by_folds
+
+    @property
+    def group(self) -> np.ndarray | None:
+        """Codes (N,) of the groups, None if rows are independent."""
+        return group_codes(self.groups)
+
+    @property
+    def unit(self) -> str:
+        """Name of a group of rows (see `Guarantee`)."""
+        return "sequence" if self.group_names is None else "group"
+
+    def take(self, rows: np.ndarray) -> ScoredRows:
+        """Return some rows: (M,) positions."""
+        found: dict[str, Any] = {}
+        for name, values in self._asdict().items():
+            if isinstance(values, Mapping):
+                found[name] = {key: part[rows] for key, part in values.items()}
+            elif isinstance(values, np.ndarray):
+                found[name] = values[rows]
+            elif values is not None:
+                found[name] = values.take(rows)
+        return self._replace(**found)
+
+
+def log(probabilities: np.ndarray) -> np.ndarray:
+    """Return logits (N, C) of probabilities (N, C)."""
+    return np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Outputs of a model for the rows of some splits (dict split → outputs), in the order of a data set.
+    """Outputs of a model for the rows of some splits (dict split → rows), in the order of a data set.
 
-    `role`: one of `ROLES`. `name`: in the ladder. `model`: kind, such as "LSTM". `label_type`: type of the labels in
-    the data. `positive`: label that matters, or None. `basis`: kind of the rows that set thresholds (see `Guarantee`).
+    `role`: one of `ROLES`. `name`: among the models of a run. `model`: kind, such as "LSTM". `label_type`: type of the
+    labels in the data. `positive`: label that matters, or None. `basis`: kind of the rows that set thresholds (see
+    `Guarantee`).
     """
 
     role: str
@@ -72,284 +126,43 @@ class Scores:
     classes: list[str]
     label_type: str
     positive: str | None
-    splits: Mapping[str, SplitOutputs]
+    splits: Mapping[str, ScoredRows]
     basis: str = HELD_OUT
 
-    def probabilities(self, split: str) -> np.ndarray:
-        """Return the probabilities (N, C) of the rows of a split."""
-        outputs = self.splits[split]
-        return softmax(outputs.logits) if outputs.probabilities is None else outputs.probabilities
+    @property
+    def threshold_split(self) -> str:
+        """Split whose rows set thresholds and the temperature: `threshold`, the first one with folds, or validation."""
+        folds = [split for split, rows in self.splits.items() if rows.fold is not None and split != "train"]
+        return next((split for split in (THRESHOLD, *folds) if split in self.splits), "validation")
 
-    def predictions(self, split: str) -> RowPredictions:
-        """Return the most probable classes of the rows of a split, and their probabilities."""
-        return most_probable(self.probabilities(split))
+    @property
+    def threshold_rows(self) -> ScoredRows | None:
+        """Rows that set thresholds and the temperature, None if they have no scores."""
+        return self.splits.get(self.threshold_split)
 
-    def labelled(self, other: Scores) -> Scores:
-        """Return these scores with the label type and the positive label of other scores of the same data."""
-        return replace(self, label_type=other.label_type, positive=other.positive)
-
-
-def split_outputs(
-    rows: Split,
-    logits: np.ndarray | None,
-    probabilities: np.ndarray | None = None,
-    positions: np.ndarray | None = None,
-    extra: Mapping[str, np.ndarray] = MappingProxyType({}),
-) -> SplitOutputs:
-    """Return the outputs of a model for the rows of a split: logits (N, C), or probabilities (N, C), and others.
-
-    `positions`: (N,) of the rows in the split of the data set, None for all of its rows.
-    """
-    if logits is None:
-        assert probabilities is not None, "one of the two"
-        logits = np.log(np.maximum(probabilities, np.finfo(probabilities.dtype).tiny))
-    lengths = rows.lengths_before_truncation
-    return SplitOutputs(
-        logits=logits,
-        labels=rows.labels,
-        lengths=lengths,
-        truncated=lengths > rows.sequences.lengths,
-        groups=rows.groups,
-        group_names=rows.group_names,
-        ids=rows.ids,
-        probabilities=probabilities,
-        positions=np.arange(len(rows.labels)) if positions is None else positions,
-        extra=extra,
-    )
+    @property
+    def held_out(self) -> dict[str, ScoredRows]:
+        """Held-out rows, under `THRESHOLD`: none if validation rows with a fold set thresholds."""
+        rows = self.splits.get(THRESHOLD)
+        return {} if rows is None or rows.fold is not None else {THRESHOLD: rows}
 
 
-def write_scores(path: Path, scores: Scores) -> None:
-    """Write scores to a Parquet file, which appears when it is complete. Raises InputError for disk errors."""
-    labels = typed_labels(scores.classes, scores.label_type)
-    first = next(iter(scores.splits.values()))
-    values = first.logits if first.probabilities is None else first.probabilities
-    name = "logits" if first.probabilities is None else "probabilities"
-    columns = [
-        ("split", pa.string()),
-        ("row", pa.int64()),
-        ("id", pa.string()),
-        ("group", pa.int64()),
-        ("group_name", pa.string()),
-        ("fold", pa.int64()),
-        ("length", pa.int64()),
-        ("truncated", pa.bool_()),
-        ("label", labels.type),
-        (name, pa.list_(pa.from_numpy_dtype(values.dtype), len(scores.classes))),
-        *((name, output_column(values[:0]).type) for name, values in first.extra.items()),
-    ]
-    facts = {key: getattr(scores, key) for key in (*KEYS, "basis")} | {"splits": list(scores.splits)}
-    facts["extra"] = list(first.extra)
-    facts["folds"] = [split for split, outputs in scores.splits.items() if outputs.fold is not None]
-    schema = pa.schema(columns, {METADATA: json.dumps(facts, ensure_ascii=False)})
-    with (
-        explain_disk_errors(path),
-        atomic_replace(path) as unfinished,
-        pq.ParquetWriter(unfinished, schema, use_dictionary=["split", "group_name", "label"]) as writer,
-    ):
-        for split, outputs in scores.splits.items():
-            for arrays in _row_groups(split, outputs, labels):
-                writer.write_batch(pa.record_batch(arrays, schema=schema))
-
-
-def _row_groups(split: str, outputs: SplitOutputs, labels: pa.Array) -> Iterator[list[pa.Array]]:
-    values = outputs.logits if outputs.probabilities is None else outputs.probabilities
-    size = max(1, MAX_BATCH_SCORES // values.shape[1])
-    for start in range(0, len(outputs.labels), size):
-        part = slice(start, start + size)
-        count = len(outputs.labels[part])
-        flat = pa.array(np.ascontiguousarray(values[part]).reshape(-1))
-        numbers = np.arange(start, start + count)
-        yield [
-            pa.repeat(split, count),
-            pa.nulls(count, pa.int64()) if outputs.positions is None else pa.array(outputs.positions[part]),
-            pa.array(numbers.astype(str)) if outputs.ids is None else outputs.ids[part].cast(pa.string()),
-            pa.nulls(count, pa.int64()) if outputs.groups is None else pa.array(outputs.groups[part].astype(np.int64)),
-            pa.nulls(count, pa.string()) if outputs.group_names is None else outputs.group_names[part],
-            pa.nulls(count, pa.int64()) if outputs.fold is None else pa.array(outputs.fold[part].astype(np.int64)),
-            pa.array(outputs.lengths[part].astype(np.int64)),
-            pa.array(outputs.truncated[part].astype(bool)),
-            labels.take(pa.array(outputs.labels[part].astype(np.int64))),
-            pa.FixedSizeListArray.from_arrays(flat, values.shape[1]),
-            *(output_column(values[part]) for values in outputs.extra.values()),
-        ]
-
-
-def read_scores(path: Path, against: Scores | None = None) -> Scores:
-    """Read the scores of a Parquet file.
-
-    `against`: scores of another model for the same rows, which give what a file of another tool leaves out: classes,
-    groups, lengths and truncation. Raises InputError for a file that is no such file, scores that are not finite,
-    probabilities that do not sum to 1, a label that is no class and a split of another name.
-    """
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(path, f"cannot be read as Parquet ({first_line(error)})") from None
-    with error_context(path, "see docs/report.md for the content of such files"):
-        scores = _scores_of(table, _facts(table, path.stem, against))
-        return scores if against is None else completed(scores, against)
-
-
-def _facts(table: pa.Table, name: str, against: Scores | None) -> dict[str, Any]:
-    """Return the metadata of a file, which those of `against` complete."""
-    stored = (table.schema.metadata or {}).get(METADATA, b"{}")
-    facts = parse_json(stored)
-    require(facts, dict, "the metadata")
-    if "classes" not in facts and against is None:
-        raise InputError(None, "does not name its classes", "give against=SCORES, a file of a run on the same data")
-    if against is not None:
-        known = {"classes": against.classes, "label_type": against.label_type, "positive": against.positive}
-        facts = {"role": NETWORK, "name": NETWORK, "model": name, **known, **facts}
-    require(facts, FACTS_SHAPE | {key: shape for key, shape in OPTIONAL.items() if key in facts})
-    classes, positive = facts["classes"], facts["positive"]
-    if len(set(classes)) != len(classes) or len(classes) < 2 or (positive is not None and positive not in classes):
-        raise InputError(None, "names no classes, or a positive label that is none of them")
-    return {key: facts[key] for key in (*KEYS, *OPTIONAL) if key in facts}
-
-
-def _scores_of(table: pa.Table, facts: dict[str, Any]) -> Scores:
-    name = next((name for name in ("logits", "probabilities") if name in table.column_names), None)
-    if name is None:
-        raise InputError(None, "has no column logits or probabilities")
-    classes, listed, folds = facts["classes"], facts.pop("splits", ()), facts.pop("folds", ())
-    extra = {name: _output(table, name) for name in facts.pop("extra", ())}
-    values = _matrix(table.column(name), classes)
-    if name == "probabilities" and ((values < 0).any() or (abs(values.sum(axis=1) - 1) > ROUNDING).any()):
-        raise InputError(None, "has probabilities that are not shares of 1")
-    texts = {key: _column(table, key, pa.string()) for key in ("split", "id", "label")}
-    labels = label_codes(texts["label"], classes)
-    if (labels < 0).any():
-        unknown = texts["label"][int(np.argmax(labels < 0))].as_py()
-        raise InputError(None, f"label '{unknown}' is no class", f"the classes are {', '.join(classes)}")
-    names = texts["split"].dictionary_encode()
-    order, numbers = names.dictionary.to_pylist(), np.array(names.indices)
-    if other := next((split for split in order if split not in FILE_SPLITS), None):
-        raise InputError(None, f"has a split '{other[:40]}'", f"name it one of {', '.join(FILE_SPLITS)}")
-    found = {split: np.flatnonzero(numbers == order.index(split)) for split in FILE_SPLITS if split in order}
-    if not found.keys() - {THRESHOLD}:
-        raise InputError(None, "has no rows to judge by")
-    if THRESHOLD in listed:
-        found.setdefault(THRESHOLD, np.empty(0, np.int64))  # a run may have held out no row
-    outputs = _outputs(table, labels, values, texts["id"], is_probability=name == "probabilities")
-    outputs = outputs._replace(extra=extra)
-    if folds:  # a column `fold` of another tool may mean anything
-        column = _column(table, "fold", pa.int64(), required=False)
-        if column.filter(pc.is_in(texts["split"], pa.array(folds))).null_count:
-            raise InputError(None, "column fold has rows without a value")
-        outputs = outputs._replace(fold=np.array(column.fill_null(-1)))
-    parts = {split: taken(outputs, rows) for split, rows in found.items()}
-    parts = {split: part if split in folds else part._replace(fold=None) for split, part in parts.items()}
-    return Scores(**facts, splits=parts)
-
-
-def _column(table: pa.Table, name: str, kind: pa.DataType, *, required: bool = True) -> pa.Array:
-    """Raises InputError if it is missing or does not fit."""
-    if name not in table.column_names:
-        raise InputError(None, f"has no column {name}")
-    try:
-        array = table.column(name).combine_chunks()
-        array = as_text(array) if pa.types.is_floating(array.type) and pa.types.is_string(kind) else array.cast(kind)
-        array.validate(full=True)
-    except pa.ArrowException as error:
-        raise InputError(None, f"column {name} is not of type {kind} ({first_line(error)[:80]})") from None
-    if required and array.null_count:
-        raise InputError(None, f"column {name} has rows without a value")
-    return array
-
-
-def _optional(table: pa.Table, name: str, kind: pa.DataType, *, partly: bool = False) -> pa.Array | None:
-    """Return a column, None if it is missing or has no values. `partly`: True if some rows may lack a value."""
-    if name not in table.column_names or table.column(name).null_count == len(table):
-        return None
-    return _column(table, name, kind, required=not partly)
-
-
-def _output(table: pa.Table, name: str) -> np.ndarray:
-    """Return the numbers (N,) or the vectors (N, D) of an extra output."""
-    if name not in table.column_names or table.column(name).null_count:
-        raise InputError(None, f"has no column {name}, or rows without a value")
-    column = table.column(name).combine_chunks()
-    if not pa.types.is_fixed_size_list(column.type):
-        return column.to_numpy(zero_copy_only=False)
-    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
-
-
-def _matrix(column: pa.ChunkedArray, classes: Sequence[str]) -> np.ndarray:
-    """Return the scores (N, C) of a list column."""
-    kind = column.type
-    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    if not is_list or not (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)):
-        raise InputError(None, "has scores that are no lists of numbers")
-    array = column.combine_chunks()
-    if array.null_count or pc.any(pc.not_equal(pc.list_value_length(array), len(classes))).as_py():
-        raise InputError(None, f"has rows without {len(classes)} scores", f"give one for each of {', '.join(classes)}")
-    flat = array.flatten().to_numpy(zero_copy_only=False)
-    flat = flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
-    if not np.isfinite(flat).all():
-        row = int(np.argmin(np.isfinite(flat))) // len(classes)
-        raise InputError(None, f"row {row + 1} has scores that are not finite")
-    return flat.reshape(-1, len(classes))
-
-
-def _outputs(
-    table: pa.Table, labels: np.ndarray, values: np.ndarray, ids: pa.Array, *, is_probability: bool
-) -> SplitOutputs:
-    """A length that is unknown is 0."""
-    named, rows = _optional(table, "group_name", pa.string(), partly=True), _optional(table, "row", pa.int64())
-    lengths, truncated = _optional(table, "length", pa.int64()), _optional(table, "truncated", pa.bool_())
-    kind = (
-        pa.int64() if "group" in table.column_names and pa.types.is_integer(table.schema.field("group").type) else None
-    )
-    groups = _optional(table, "group", kind or pa.string(), partly=True)
-    groups = named if groups is None else groups
-    return SplitOutputs(
-        logits=np.log(np.maximum(values, np.finfo(values.dtype).tiny)) if is_probability else values,
-        labels=labels,
-        lengths=np.zeros(len(labels), np.int64) if lengths is None else np.array(lengths),
-        truncated=np.zeros(len(labels), bool) if truncated is None else np.array(truncated),
-        groups=None if groups is None else _group_codes(groups),
-        group_names=named,
-        ids=ids,
-        probabilities=values if is_probability else None,
-        positions=None if rows is None else np.array(rows),
-    )
-
-
-def _group_codes(groups: pa.Array) -> np.ndarray:
-    """A row without a group is a group of its own."""
-    codes = groups if pa.types.is_integer(groups.type) else groups.dictionary_encode().indices
-    alone = np.array(codes.is_null())
-    numbers = np.array(codes.fill_null(0)).astype(np.int64)
-    numbers[alone] = numbers.max(initial=0) + 1 + np.arange(alone.sum())
-    return numbers
-
-
-def taken(outputs: SplitOutputs, rows: np.ndarray) -> SplitOutputs:
-    """Return the outputs of some rows: (M,) positions."""
-    found: dict[str, Any] = {}
-    for name, values in outputs._asdict().items():
-        if isinstance(values, Mapping):
-            found[name] = {key: part[rows] for key, part in values.items()}
-        elif isinstance(values, np.ndarray):
-            found[name] = values[rows]
-        elif values is not None:
-            found[name] = values.take(pa.array(rows))
-    return outputs._replace(**found)
+def network_of(models: Sequence[Scores]) -> Scores:
+    """Return the scores of the network among those of several models."""
+    return next(scores for scores in models if scores.role == NETWORK)
 
 
 def completed(scores: Scores, against: Scores) -> Scores:
     """Return scores with the groups, lengths and truncation of other scores for the same rows, where they lack them."""
-    splits = {}
-    for split, outputs in scores.splits.items():
-        if split not in against.splits:
-            splits[split] = outputs
-            continue
-        known = taken(against.splits[split], positions_in(scores, against, split))
-        if outputs.groups is None:
-            outputs = outputs._replace(groups=known.groups, group_names=known.group_names)
-        if not outputs.lengths.any():
-            outputs = outputs._replace(lengths=known.lengths, truncated=known.truncated)
-        splits[split] = outputs
+    splits = dict(scores.splits)
+    for split, rows in splits.items():
+        if split in against.splits:
+            known = against.splits[split].take(positions_in(scores, against, split))
+            if rows.groups is None:
+                rows = rows._replace(groups=known.groups, group_names=known.group_names)
+            if not rows.lengths.any():
+                rows = rows._replace(lengths=known.lengths, truncated=known.truncated)
+            splits[split] = rows
     return replace(scores, splits=splits)
 
 
@@ -384,16 +197,9 @@ def positions_in(part: Scores, whole: Scores, split: str) -> np.ndarray:
     return positions
 
 
-def write_contenders(folder: Path, contenders: Sequence[Scores]) -> None:
-    """Write the scores of each model to a file. Names of files sort as the models do."""
-    for number, scores in enumerate(contenders):
-        name = scores.model if scores.role == ORDER_BLIND else scores.name
-        write_scores(folder / f"{number}-{re.sub(r'[^a-z0-9]+', '_', name.lower())}.parquet", scores)
-
-
-def read_contenders(folder: Path) -> list[Scores]:
-    """Read the files that `write_contenders` wrote. Raises InputError for a folder without them."""
-    files = {int(name[1]): path for path in folder.glob("*.parquet") if (name := FILE_NAME.fullmatch(path.name))}
-    if sorted(files) != list(range(len(files))) or not files or not files[len(files) - 1].stem.endswith(f"-{NETWORK}"):
-        raise InputError(folder, "holds no scores of a finished run", "name the folder of a run of this version")
-    return [read_scores(files[number]) for number in sorted(files)]
+def rows_like(scores: Scores, whole: Scores, split: str) -> ScoredRows:
+    """Return the rows of a model in the order of all rows of a split of `whole`. Raises InputError if it lacks some."""
+    positions = positions_in(scores, whole, split)
+    if not np.array_equal(np.sort(positions), np.arange(len(whole.splits[split].labels))):
+        raise InputError(f"scores of {scores.name}", f"lack rows of {split}, or repeat them", "score the same rows")
+    return scores.splits[split].take(np.argsort(positions))

@@ -14,8 +14,7 @@ import numpy as np
 
 from seqclf.evaluation.choose_decision import GUARANTEED_RULES, choose_decision
 from seqclf.evaluation.decision import HELD_OUT, RULES, Decision, Guarantee
-from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.thresholds import AVERAGE, SURE, confidence_each, rank_of
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonResult
@@ -56,9 +55,8 @@ class TargetRow(JsonResult):
 def target_rows(
     options: DecisionOptions,
     decision: Decision,
-    held_out: SplitOutputs,
+    held_out: ScoredRows,
     classes: list[str],
-    unit: str = "group",
     basis: str = HELD_OUT,
 ) -> Iterator[TargetRow]:
     """Yield rows for each guarantee of `decision`, the hardest target first, without repeated thresholds.
@@ -66,7 +64,7 @@ def target_rows(
     Each target has a row on average, and a sure row if the rows back one. Many labels with a target have the configured
     one alone, because each other row is a decision of its own. `held_out`: rows that set the thresholds by `options`.
     """
-    group = group_codes(held_out.groups)
+    group = held_out.group
     for asked in decision.targets:
         if asked.rule not in GUARANTEED_RULES:
             return
@@ -80,7 +78,7 @@ def target_rows(
             for confidence in (None, sure):
                 changed = _with_target(options, decision, asked, target, confidence)
                 other = choose_decision(
-                    changed, held_out.logits, held_out.labels, classes, decision.positive, group, unit, basis
+                    changed, held_out.logits, held_out.labels, classes, decision.positive, group, held_out.unit, basis
                 )
                 guarantee = next(entry for entry in other.targets if entry.label == asked.label)
                 # Where a budget of alerts rules the target out, the run has none of these thresholds.
@@ -93,7 +91,7 @@ def target_rows(
                 yield from rows
 
 
-def is_much_work(decision: Decision, rows: SplitOutputs) -> bool:
+def is_much_work(decision: Decision, rows: ScoredRows) -> bool:
     """Return True if the decisions of other targets, or without some rows, would take more than some seconds."""
     return decision.positive is None and rows.logits.size * len(decision.targets) ** 2 > MAX_WORK
 
@@ -109,7 +107,7 @@ def _with_target(
 
 
 def _row(
-    guarantee: Guarantee, decision: Decision, held_out: SplitOutputs, classes: list[str], is_asked: bool
+    guarantee: Guarantee, decision: Decision, held_out: ScoredRows, classes: list[str], is_asked: bool
 ) -> TargetRow:
     index = classes.index(guarantee.label)
     is_alert, is_label = decision.choose(held_out.logits) == index, held_out.labels == index

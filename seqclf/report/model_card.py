@@ -1,4 +1,4 @@
-"""Text of MODEL_CARD.md, the description of an exported model for readers who do not have its training run."""
+"""Parts of MODEL_CARD.md alone, the description of an exported model for readers who do not have its training run."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqclf.data.encoding.declaration import stored_schema
-from seqclf.data.schema.schema import Schema
-from seqclf.documents.blocks import Alerts, Block, Code, Document, Section, Table, Text
+from seqclf.documents.blocks import Alerts, Block, Code, Section, Table, Text
 from seqclf.documents.formatting import listed, percent, shortened
-from seqclf.documents.markdown import render_markdown
-from seqclf.evaluation.run_result import RunResult
-from seqclf.report.score_table import verdict_blocks
-from seqclf.report.sections.breakdowns import length_table
-from seqclf.report.verdict import verdict_of
+from seqclf.report.reported import Reported
 from seqclf.settings.override_text import argument
 
 MAX_FIELDS = 40
@@ -24,29 +19,17 @@ RUN = """seqclf predict bundle=PATH input=new.parquet output=scores.parquet
 seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label}"""
 
 
-def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
-    """Return a model card as Markdown. `result`: without splits if the model was not evaluated."""
-    schema = stored_schema(manifest["schema"])
-    versions = Table({"": "text", "version": "text"}, list(manifest["versions"].items()))
-    run = RUN.format(label=_override("data.label", schema.label or "label"))
-    sections = [
-        Section("Verdict", _verdict(result) if result.splits else [Text("Not evaluated.")]),
-        Section("Data", _data(manifest, result)),
-        Section("Limits", [Alerts(_limits(schema, result))]),
-        Section("Use", [Text("In another folder than this one, with PATH of this one:"), Code(run, "sh"), versions]),
-    ]
-    return render_markdown(Document("Model card", _purpose(manifest, schema), sections))
-
-
-def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
+def purpose(reported: Reported) -> str:
+    """Return one sentence about what an exported model classifies, and the label that matters."""
+    manifest = reported.manifest
+    schema, model = stored_schema(manifest["schema"]), manifest["model"]
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MAX_FIELDS])
     fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MAX_FIELDS else ""
-    model = manifest["model"]
     members, kind = model["members"], network_kind(model)
     network = f"a {kind}" if members == 1 else f"{members} networks ({kind}), whose probabilities are averaged"
-    purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
+    text = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
-    return purpose + positive
+    return text + positive
 
 
 def network_kind(model: Mapping[str, Any]) -> str:
@@ -68,37 +51,43 @@ def network_kind(model: Mapping[str, Any]) -> str:
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 
 
-def _verdict(result: RunResult) -> list[Block]:
-    verdict = verdict_of(result)
-    sentences = map(Text, (verdict.use, verdict.result, *verdict.answers.values()))
-    return [*sentences, *verdict_blocks(result), length_table(result)]
-
-
-def _data(manifest: Mapping[str, Any], result: RunResult) -> list[Block]:
+def data_section(reported: Reported) -> Section:
+    """Return the rows of the data, what its splits share, and its digest."""
+    manifest, result = reported.manifest, reported.result
     if not result.data:
-        return [Table({"split": "text", "rows": "number"}, list(manifest["data"]["rows"].items()))]
+        return Section("Data", [Table({"split": "text", "rows": "number"}, list(manifest["data"]["rows"].items()))])
     names = ("used", "refused", "truncated", "tokens")
     counts = [[split, *(getattr(rows, name) for name in names)] for split, rows in result.data.items()]
     blocks: list[Block] = [Table({"split": "text", **dict.fromkeys(names, "number")}, counts)]
     if result.leaks is not None:
         leaks = result.leaks.warnings()
         blocks.append(Alerts(leaks) if leaks else Text("No sequence or id occurs in two splits."))
-    return [*blocks, Text(f"Digest of the encoded data: {manifest['data']['digest']}")]
+    return Section("Data", [*blocks, Text(f"Digest of the encoded data: {manifest['data']['digest']}")])
 
 
-def _limits(schema: Schema, result: RunResult) -> list[str]:
+def limits_section(reported: Reported) -> Section:
+    """Return where the model is untested, and where its metrics are rough."""
+    schema, result = stored_schema(reported.manifest["schema"]), reported.result
     lines = ["It is as good as stated on data like that above, and untested on any other."]
     if schema.max_length is not None:
         action = "refused" if schema.truncate == "error" else f"truncated ({schema.truncate})"
         lines.append(f"Sequences of more than {schema.max_length:,} tokens are {action}.")
     if result.splits:
         judged = result.metrics
-        lines.append(f"Sequences of more than {judged.by_length[-1].high:,} tokens were not evaluated.")
+        lines.append(f"Sequences of more than {judged.by_length[-1].longest:,} tokens were not evaluated.")
         few = [label for label, count in judged.support_by_class.items() if count < FEW_ROWS]
         if few:
             lines.append(f"Fewer than {FEW_ROWS} rows of {listed(few)} were evaluated: their metrics are rough.")
         lines.append(f"Its probabilities are off by {percent(judged.ece)} on average (calibration error).")
-    return lines
+    return Section("Limits", [Alerts(lines)])
+
+
+def use_section(reported: Reported) -> Section:
+    """Return the commands that use the bundle, and the versions of the packages that made it."""
+    versions = Table({"": "text", "version": "text"}, list(reported.manifest["versions"].items()))
+    label = stored_schema(reported.manifest["schema"]).label or "label"
+    run = Code(RUN.format(label=_override("data.label", label)), "sh")
+    return Section("Use", [Text("In another folder than this one, with PATH of this one:"), run, versions])
 
 
 def _override(key: str, value: str) -> str:

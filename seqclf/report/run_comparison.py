@@ -24,17 +24,13 @@ from seqclf.documents.blocks import Document, Section, Table, Text
 from seqclf.documents.formatting import NO_VALUE, number, shortened, shown_path
 from seqclf.documents.terminal import show_note, show_section
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.comparison import MetricComparison, RowPredictions
-from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.judge import Facts
-from seqclf.evaluation.ladder import JudgedRows
-from seqclf.evaluation.metrics import ShownMetric, metric_title, positive_metrics
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import Scores
-from seqclf.report.ladder import difference_cells
+from seqclf.evaluation.comparison import Comparison
+from seqclf.evaluation.judge import compare_rows
+from seqclf.evaluation.metrics import ShownMetric, label_metrics, metric_title
+from seqclf.evaluation.result import Facts, RunResult
+from seqclf.evaluation.scores import ScoredRows, Scores
 from seqclf.report.run_files import read_run
-from seqclf.report.score_table import interval_cell, score_columns
+from seqclf.report.score_tables import difference_cells, interval_cell, score_columns
 from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import FAILURE
@@ -47,7 +43,7 @@ NOTE = (
 )
 
 
-class FinishedRun(NamedTuple):
+class Run(NamedTuple):
     """Content of a run folder that a comparison needs.
 
     `settings`: dict dotted key → value that the training depends on, without the seed. `split`: split whose rows are
@@ -63,18 +59,18 @@ class FinishedRun(NamedTuple):
     split: str
 
     @property
-    def outputs(self) -> SplitOutputs:
+    def outputs(self) -> ScoredRows:
         """Outputs for the rows that are compared."""
         return self.scores.splits[self.split]
 
-    def judged_for(self, label: str | None) -> FinishedRun:
+    def judged_for(self, label: str | None) -> Run:
         """Return the run with the metrics of another positive label, with none if the label is none of its classes."""
         if label in (None, self.scores.positive):
             return self
         rows, result, classes = self.outputs, self.result, self.scores.classes
         label, metrics = label if label in classes else None, result.splits[self.split]
         shares, confusion = result.decision.probabilities(rows.logits), np.array(metrics.confusion)
-        block = positive_metrics(rows.labels, shares, confusion, classes, label) if label is not None else None
+        block = label_metrics(rows.labels, shares, confusion, classes, label) if label is not None else None
         judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block)})
         return self._replace(scores=replace(self.scores, positive=label), result=judged)
 
@@ -82,11 +78,6 @@ class FinishedRun(NamedTuple):
         """Return a score of the run, None for one that is not defined."""
         value = metric.value(self.result.splits[self.split])
         return None if value is None else round(float(value), 6)
-
-    def predictions(self, rows: SplitOutputs) -> RowPredictions:
-        """Return the predictions of rows, which the run shares, under its decision."""
-        logits, decision = self.outputs.logits[matched(rows, self.outputs)], self.result.decision
-        return RowPredictions(decision.choose(logits), decision.probabilities(logits))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +96,7 @@ class Setting(JsonResult):
     scores: dict[str, list[float | None]]
     train_s: float | None
     weights: int | None
-    difference: MetricComparison | None
+    difference: Comparison | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +138,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     medians = [group[(len(group) - 1) // 2] for group in groups]
     reference = medians[chosen[0]]
     for name, group, median in zip(names, groups, medians, strict=True):
-        is_comparable, training = has_same_rows(median, reference), median.facts.training
+        is_comparable = has_same_rows(median, reference)
         folders = [shown_path(run.folder) for run in group]
         alerts |= {} if is_comparable else dict.fromkeys(folders, "other rows, labels or classes")
         setting = Setting(
@@ -155,8 +146,8 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
             runs=folders,
             seeds=[run.seed for run in group],
             scores={title: [run.value(metric) for run in group] for title, metric in titles.items()},
-            train_s=None if training is None else training.seconds,
-            weights=None if training is None else training.weights,
+            train_s=median.facts.seconds,
+            weights=median.facts.weights,
             difference=_compare(median, reference, deciding.name)
             if is_comparable and median is not reference
             else None,
@@ -166,9 +157,9 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     return RunComparison(split=reference.split, rows=rows, against=names[chosen[0]], settings=settings, alerts=alerts)
 
 
-def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[FinishedRun], dict[str, str]]:
+def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[Run], dict[str, str]]:
     """Return the runs of folders and globs, each once, and dict folder → why it holds no finished run."""
-    runs, refused = dict[Path, FinishedRun](), dict[str, str]()
+    runs, refused = dict[Path, Run](), dict[str, str]()
     for entry in entries:
         folders = [path for path in sorted(glob(entry, recursive=True)) if Path(path).is_dir()]  # noqa: PTH207, also absolute
         for folder in dict.fromkeys(Path(path).resolve() for path in folders or [entry]):
@@ -182,12 +173,12 @@ def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[Fi
     return list(runs.values()), refused
 
 
-def _read_finished(folder: Path, split: str | None) -> FinishedRun:
+def _read_finished(folder: Path, split: str | None) -> Run:
     """Read a run. Raises InputError if it failed or is not finished, or if `split` does not judge its model."""
     if (failure := folder / FAILURE).is_file():
         raise InputError(folder, failure.read_text(encoding="utf-8"))
-    contenders, facts, settings = read_run(folder)
-    scores = contenders[-1]
+    models, facts, settings = read_run(folder)
+    scores = models[-1]
     try:
         result = RunResult.from_dict(read_json(folder / "metrics.json"))
         split, seed = split or result.split, int(settings["seed"])
@@ -198,10 +189,10 @@ def _read_finished(folder: Path, split: str | None) -> FinishedRun:
     own = {key: part for key, part in settings.items() if key not in (*NOT_OF_FIT, "seed")}
     # The machine chooses a number of threads where the user gives none.
     keys = {key: value for key, value in flat_keys(own).items() if key != "runtime.threads"}
-    return FinishedRun(folder, seed, keys, scores, facts, result, split)
+    return Run(folder, seed, keys, scores, facts, result, split)
 
 
-def matched(rows: SplitOutputs, others: SplitOutputs) -> np.ndarray:
+def matched(rows: ScoredRows, others: ScoredRows) -> np.ndarray:
     """Return the position (N,) of each row among other rows by its id, -1 for a row that they lack."""
     assert rows.ids is not None and others.ids is not None, "rows of a file"
     if rows.ids.equals(others.ids):  # ids may repeat
@@ -209,7 +200,7 @@ def matched(rows: SplitOutputs, others: SplitOutputs) -> np.ndarray:
     return np.array(pc.fill_null(pc.index_in(rows.ids, value_set=others.ids), -1)).astype(np.int64)
 
 
-def has_same_rows(run: FinishedRun, other: FinishedRun) -> bool:
+def has_same_rows(run: Run, other: Run) -> bool:
     """Return True if two runs have the same rows, labels, classes and split. The order of the rows may differ."""
     facts = [(one.scores.classes, one.scores.positive, one.split) for one in (run, other)]
     places, labels = matched(run.outputs, other.outputs), other.outputs.labels
@@ -217,9 +208,9 @@ def has_same_rows(run: FinishedRun, other: FinishedRun) -> bool:
     return bool(is_same and (run.outputs.labels == labels[places]).all())
 
 
-def _groups(runs: Sequence[FinishedRun], deciding: ShownMetric) -> list[list[FinishedRun]]:
+def _groups(runs: Sequence[Run], deciding: ShownMetric) -> list[list[Run]]:
     """Return the runs of each setting from the lowest score to the highest, the best setting first."""
-    groups: list[list[FinishedRun]] = []
+    groups: list[list[Run]] = []
     for run in sorted(runs, key=lambda run: run.value(deciding) or 0):
         alike = (group for group in groups if group[0].settings == run.settings)
         group = next((group for group in alike if has_same_rows(run, group[0])), None)
@@ -229,12 +220,12 @@ def _groups(runs: Sequence[FinishedRun], deciding: ShownMetric) -> list[list[Fin
     return sorted(groups, key=lambda group: -fmean(run.value(deciding) or 0 for run in group))
 
 
-def _compare(run: FinishedRun, reference: FinishedRun, monitor: str) -> MetricComparison:
+def _compare(run: Run, reference: Run, monitor: str) -> Comparison:
     """Return the comparison that decides between two runs on the same rows, by the groups that one of them knows."""
     base = run if reference.outputs.groups is None else reference
-    rows, scores = base.outputs, base.scores
-    judged = JudgedRows(rows.labels, scores.classes, scores.positive, monitor, group_codes(rows.groups))
-    return judged.compare(run.predictions(rows), reference.predictions(rows))[0]
+    rows, other = (one.outputs.take(matched(base.outputs, one.outputs)) for one in (run, reference))
+    rows = rows._replace(groups=base.outputs.groups)
+    return compare_rows(rows, run.result.decision, other, reference.result.decision, base.scores, monitor)[0]
 
 
 def show_comparison(comparison: RunComparison) -> Document:

@@ -15,10 +15,10 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import shown_path
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.forcing_rows import ForcingRow
-from seqclf.evaluation.judge import Facts, Judged, judged_at
-from seqclf.evaluation.next_step import FinishedTraining
-from seqclf.evaluation.run_result import RunResult
-from seqclf.evaluation.scores import FOLDER, Scores, read_contenders
+from seqclf.evaluation.judge import judged_rows
+from seqclf.evaluation.result import Facts, RunResult
+from seqclf.evaluation.score_files import FOLDER, read_run_scores
+from seqclf.evaluation.scores import Scores, network_of
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import CURVES, DATA, FIT, FORCING, METRICS
@@ -30,19 +30,19 @@ WHOLE = ("epoch", "step")  # columns of metrics.csv that hold whole numbers
 class RunFiles(NamedTuple):
     """Content of a run folder that judging reads. `settings`: the content of config.yaml."""
 
-    contenders: list[Scores]
+    models: list[Scores]
     facts: Facts
     settings: dict[str, Any]
 
 
 def read_run(run: Path) -> RunFiles:
     """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
-    contenders = read_contenders(run / FOLDER)
+    models = read_run_scores(run / FOLDER)
     try:
         settings = dict(read_yaml(run / "config.yaml"))
         if not isinstance(settings["decision"], dict):
             raise ValueError("its decision is no mapping")
-        return RunFiles(contenders, read_facts(run, settings), settings)
+        return RunFiles(models, read_facts(run, settings), settings)
     except (OSError, ValueError, TypeError, KeyError) as error:
         problem = f"is not as this version writes a run ({first_line(error)})"
         raise InputError(f"run={run}", problem, "train again") from None
@@ -58,15 +58,13 @@ def read_facts(run: Path, settings: Mapping[str, Any]) -> Facts:
         monitor=settings["monitor"],
         chosen=tuple(choice for choice in chosen if choice),
         no_baseline=no_baseline(settings, report),
-        training=FinishedTraining(
-            settings=settings,
-            epochs=len(history),
-            best_epoch=best_epoch(history, fitted["step"]),
-            steps=history[-1]["step"] if history else 0,
-            seconds=fitted["seconds"],
-            weights=fitted["weights"],
-            bundle=shown_path(bundle) if settings["export"] or bundle.is_dir() else None,
-        ),
+        settings=settings,
+        epochs=len(history),
+        best_epoch=best_epoch(history, fitted["step"]),
+        steps=history[-1]["step"] if history else 0,
+        seconds=fitted["seconds"],
+        weights=fitted["weights"],
+        bundle=shown_path(bundle) if settings["export"] or bundle.is_dir() else None,
         data=report,
         leaks=LeakReport.from_dict(data["leaks"]),
         trained_steps=fitted["step"],
@@ -102,6 +100,7 @@ def read_result(run: Path) -> RunResult:
     return replace(result, forcing=tuple(ForcingRow.from_dict(row) for row in pq.read_table(run / FORCING).to_pylist()))
 
 
-def read_judged(run: Path, options: DecisionOptions) -> Judged:
-    """Return the result of a judged run, with the outputs of its network. `options`: those that it was judged by."""
-    return judged_at(read_contenders(run / FOLDER), read_result(run), options)
+def read_judged(run: Path, options: DecisionOptions) -> RunResult:
+    """Return the result of a judged run, with its scored rows. `options`: those that it was judged by."""
+    result, network = read_result(run), network_of(read_run_scores(run / FOLDER))
+    return replace(result, rows=judged_rows(network, result.decision, options))

@@ -20,12 +20,13 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decision import BY_HAND, RULES, Decision, override_threshold
-from seqclf.evaluation.judge import Facts, Judged, decide, threshold_split
-from seqclf.evaluation.over_time import PeriodScores, check_times, scores_by_period
-from seqclf.evaluation.scores import FOLDER, NETWORK, Scores, read_contenders, read_scores, taken
-from seqclf.report.report import Report, worst_mistakes
+from seqclf.evaluation.judge import decide
+from seqclf.evaluation.result import Facts, RunResult
+from seqclf.evaluation.score_files import FOLDER, read_run_scores, read_scores
+from seqclf.evaluation.scores import NETWORK, Scores
+from seqclf.evaluation.slices import JudgedRows, Slice, check_times, slices_by_period
+from seqclf.report.reported import Reported, of_run, run_dataset, worst_mistakes
 from seqclf.report.run_files import read_result, read_run
-from seqclf.report.run_report import run_dataset, run_report
 from seqclf.settings.base import parse_options
 from seqclf.settings.commands import EvaluateConfig
 from seqclf.settings.data import DataOptions
@@ -40,57 +41,55 @@ OF_SCORES = "no order-blind model has scored these rows"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subject:
+class EvaluatedModel:
     """Model to judge. `old`: the one to compare it with. `report`: makes the content of the page.
 
     `found`: what else is known about the rows, for the JSON.
     """
 
-    contenders: list[Scores]
+    models: list[Scores]
     facts: Facts
     decision: DecisionOptions | Decision
-    report: Callable[[Judged], Report]
+    report: Callable[[RunResult], Reported]
     old: OldModel | None = None
     found: JsonObject = field(default_factory=dict)
 
 
-def of_run(config: EvaluateConfig) -> Subject:
+def evaluated_run(config: EvaluateConfig) -> EvaluatedModel:
     """Read a finished run, with the target, the split and the positive label of the config."""
     run = Path(str(config.run))
-    contenders, facts, settings = read_run(run)
-    contenders = _chosen(contenders, settings, config)
-    return Subject(
-        contenders=contenders,
+    models, facts, settings = read_run(run)
+    models = _chosen(models, settings, config)
+    return EvaluatedModel(
+        models=models,
         facts=facts,
-        decision=_decision(config, settings["decision"], contenders),
-        report=lambda judged: run_report(run_dataset(settings, config.trust), judged, facts, run),
-        old=_old_model(config, contenders[-1].classes, contenders[-1]),
+        decision=_decision(config, settings["decision"], models),
+        report=lambda result: of_run(run, run_dataset(settings, config.trust), result, facts),
+        old=_old_model(config, models[-1].classes, models[-1]),
     )
 
 
-def of_scores(config: EvaluateConfig) -> Subject:
+def evaluated_scores(config: EvaluateConfig) -> EvaluatedModel:
     """Read a file of scores. The model of `against` completes what a file of another tool leaves out."""
     path, old = Path(str(config.scores)), _old_model(config, None)
     scores = replace(read_scores(path, None if old is None else old[0]), role=NETWORK, name=str(path))
-    contenders = _chosen([scores], {}, config)
-    return Subject(
-        contenders=contenders,
+    models = _chosen([scores], {}, config)
+    return EvaluatedModel(
+        models=models,
         facts=Facts(no_baseline=OF_SCORES),
-        decision=_decision(config, {}, contenders),
-        report=lambda judged: Report(
+        decision=_decision(config, {}, models),
+        report=lambda result: Reported(
             title=f"Scores of {path.name}",
-            result=judged.result,
-            evaluation=judged.evaluation,
-            mistakes=[],
+            result=result,
             versions=package_versions(),
             created=datetime.now().astimezone(),
-            sources={judged.result.split: str(path)},
+            sources={result.split: str(path)},
         ),
         old=old,
     )
 
 
-def of_bundle(config: EvaluateConfig) -> Subject:
+def evaluated_bundle(config: EvaluateConfig) -> EvaluatedModel:
     """Predict the rows of `data.test` with a bundle."""
     classifier, options = _opened(str(config.bundle), config)
     for line in classifier.warnings:
@@ -105,11 +104,11 @@ def of_bundle(config: EvaluateConfig) -> Subject:
     time = _time_column(classifier, config)
     old = _old_model(config, classifier.classes) if Path(str(config.against)).is_dir() else None
     scores, predicted = _predicted(classifier, options, positive, time, explain=True)
-    rows, refused, periods = predicted.outputs, predicted.refused, list[PeriodScores]()
+    rows, refused, periods = predicted.outputs, predicted.refused, list[Slice]()
     if config.by is not None and predicted.times is not None:
         check_times(predicted.times, f"by={config.by}", str(time))
-        shown = decision.choose(rows.logits), decision.probabilities(rows.logits)
-        periods = scores_by_period(predicted.times, config.by, rows.labels, *shown, classifier.classes, positive)
+        judged = JudgedRows(rows, decision, classifier.classes, positive)
+        periods = slices_by_period(judged, predicted.times, config.by)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(rows.labels)} rows; the first: {refused[0]}")
     lines = [f"moved since training: {each}" for each in predicted.moved]
@@ -118,17 +117,19 @@ def of_bundle(config: EvaluateConfig) -> Subject:
     found: JsonObject = {"refused": len(refused), "unknown_labels": predicted.unknown, "provider": classifier.provider}
     parts = {"no_cuda": classifier.no_cuda, "moved": [each.to_dict() for each in predicted.moved]}
     counts = SplitCounts(used=len(rows.labels), refused=len(refused), unknown_labels=predicted.unknown)
-    source = str(config.data["test"])
-    return Subject(
-        contenders=[scores],
-        facts=Facts(no_baseline=OF_BUNDLE, data={"test": counts}),
+    facts, source = (
+        Facts(no_baseline=OF_BUNDLE, data={"test": counts}, warnings=[*lines, *refused]),
+        str(config.data["test"]),
+    )
+    return EvaluatedModel(
+        models=[scores],
+        facts=facts,
         decision=decision,
-        report=lambda judged: Report(
+        report=lambda result: Reported(
             title=f"Evaluation on {Path(source).name}",
-            result=judged.result,
-            evaluation=judged.evaluation,
-            mistakes=worst_mistakes(judged.evaluation, classifier.classes, lambda row: predicted.mistakes[row]),
-            warnings=[*lines, *refused],
+            result=result,
+            facts=facts,
+            mistakes=worst_mistakes(result, lambda row: predicted.mistakes[row]),
             versions=classifier.manifest["versions"],
             created=datetime.now().astimezone(),
             sources={"test": source},
@@ -200,37 +201,37 @@ def _old_model(config: EvaluateConfig, classes: list[str] | None, network: Score
         scores, decision = _predicted(old, options, None, None, explain=False)[0], old.decision
     elif path.is_dir():
         with error_context(f"against={path}", "train again"):
-            scores, decision = read_contenders(path / FOLDER)[-1], read_result(path).decision
+            scores, decision = read_run_scores(path / FOLDER)[-1], read_result(path).decision
     else:
         scores, decision = read_scores(path, network), None
     require_classes(scores.classes)
     return replace(scores, name=str(path), model=str(path)), decision
 
 
-def _chosen(contenders: list[Scores], settings: dict[str, Any], config: EvaluateConfig) -> list[Scores]:
+def _chosen(models: list[Scores], settings: dict[str, Any], config: EvaluateConfig) -> list[Scores]:
     """Return scores for the positive label and the split of the config, without the rows that it leaves out."""
     if (ignored := config.decision.pop("ignore", None)) is not None:
-        contenders = _without_rows(Path(str(ignored)), contenders, settings)
-    judging = [split for split in contenders[-1].splits if split not in ("train", THRESHOLD)]
+        models = _without_rows(Path(str(ignored)), models, settings)
+    judging = [split for split in models[-1].splits if split not in ("train", THRESHOLD)]
     if not judging:
         raise InputError("scores", "hold no rows to judge by", "score the split validation or test")
     if config.split not in (None, *judging):
         problem = f"the splits are {', '.join(judging)}"
         raise InputError(f"split={config.split}", "does not judge this model", problem)
     if config.positive is not None:
-        check_positive(config.positive, contenders[-1].classes, "positive")
-        contenders = [replace(scores, positive=config.positive) for scores in contenders]
+        check_positive(config.positive, models[-1].classes, "positive")
+        models = [replace(scores, positive=config.positive) for scores in models]
     # The last split judges. The others keep their order.
-    ordered = [sorted(scores.splits.items(), key=lambda entry: entry[0] == config.split) for scores in contenders]
-    return [replace(scores, splits=dict(splits)) for scores, splits in zip(contenders, ordered, strict=True)]
+    ordered = [sorted(scores.splits.items(), key=lambda entry: entry[0] == config.split) for scores in models]
+    return [replace(scores, splits=dict(splits)) for scores, splits in zip(models, ordered, strict=True)]
 
 
-def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]) -> list[Scores]:
+def _without_rows(path: Path, models: list[Scores], settings: dict[str, Any]) -> list[Scores]:
     """Return scores without the rows that set thresholds and whose ids are the lines of a file."""
-    data, where, split = settings.get("data", {}), f"decision.ignore={path}", threshold_split(contenders[-1])
+    data, where, split = settings.get("data", {}), f"decision.ignore={path}", models[-1].threshold_split
     if settings and not (data.get("id") or data.get("group_by")):
         raise InputError(where, "the rows of the run have no ids of their own", "train with data.id=COLUMN")
-    if split not in contenders[-1].splits:
+    if split not in models[-1].splits:
         raise InputError(where, "there are no rows to set a threshold", "score the split validation too")
     try:
         named = sorted(filter(None, {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()}))
@@ -239,34 +240,34 @@ def _without_rows(path: Path, contenders: list[Scores], settings: dict[str, Any]
         raise InputError(where, f"cannot be read ({first_line(error)})", remedy) from None
     if not named:
         raise InputError(where, "names no row", "give a text file of ids, one a line")
-    found = Counter[str](np.asarray(contenders[-1].splits[split].ids).tolist())
+    found = Counter[str](np.asarray(models[-1].splits[split].ids).tolist())
     if other := next((name for name in named if found[name] != 1), None):
         if found[other]:
             raise InputError(where, f"{found[other]:,} rows of {split} have the id '{other}'", "make the ids unique")
         problem = f"no row that sets the threshold (split {split}) has the id '{other}'"
         raise InputError(where, problem, "name ids of threshold.parquet")
     kept = []
-    for scores in contenders:
+    for scores in models:
         if (rows := scores.splits.get(split)) is not None:
             places = np.flatnonzero(~np.isin(np.asarray(rows.ids).astype(str), named))
             if not len(places):
                 raise InputError(where, f"leaves no row of {split} out of {len(rows.labels):,}", "name fewer ids")
-            scores = replace(scores, splits={**scores.splits, split: taken(rows, places)})
+            scores = replace(scores, splits={**scores.splits, split: rows.take(places)})
         kept.append(replace(scores, basis=BY_HAND))
     count = "1 row" if len(named) == 1 else f"{len(named):,} rows"
     show_note(f"{count} left out by hand (split {split}): no statement holds")
     return kept
 
 
-def _decision(config: EvaluateConfig, settings: dict[str, Any], contenders: list[Scores]) -> DecisionOptions | Decision:
+def _decision(config: EvaluateConfig, settings: dict[str, Any], models: list[Scores]) -> DecisionOptions | Decision:
     """Return the decision of `threshold`, or the target of the config in place of that of the run."""
     given = {key: value for key, value in config.decision.items() if value is not None}
     if any(rule in given for rule in RULES):  # replaces the target of the run, with its confidence
         settings = {key: value for key, value in settings.items() if key not in (*RULES, "confidence")}
-    options, network = parse_options(DecisionOptions, {**settings, **given}, "decision"), contenders[-1]
+    options, network = parse_options(DecisionOptions, {**settings, **given}, "decision"), models[-1]
     if config.threshold is None:
         return options
     if rules := [rule for rule in RULES if rule in given]:
         raise InputError(f"threshold={config.threshold}", f"is beside decision.{rules[0]}", "set one of the two")
     # The threshold is one of probabilities, which the temperature of the run changes.
-    return override_threshold(decide(contenders, options), config.threshold, network.positive, network.classes)
+    return override_threshold(decide(models, options), config.threshold, network.positive, network.classes)

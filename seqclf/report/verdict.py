@@ -12,11 +12,11 @@ from typing import NamedTuple
 from seqclf.documents.formatting import probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
-from seqclf.evaluation.group_scores import GroupScores
-from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
+from seqclf.evaluation.intervals import SIGNED, Interval, Intervals, interval_text
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import ModelResult, RunResult
+from seqclf.evaluation.slices import Groups
+from seqclf.evaluation.split_result import SplitResult
 from seqclf.evaluation.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.thresholds import ROWS, SURE
 
@@ -38,7 +38,7 @@ STATUS = {
 CROSS_VALIDATED = "no guarantee: the bundle is another model than those that gave the scores"
 
 
-def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | None:
+def guarantees(decision: Decision, metrics: SplitResult, split: str) -> str | None:
     """Return one sentence with a clause for each target: statement, rows and achieved value, or `None`."""
     clauses, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
@@ -152,7 +152,7 @@ def verdict_of(result: RunResult) -> Verdict:
     return Verdict(
         use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
         result=of_model,
-        comparison=comparison_result(result.baseline, result.no_baseline),
+        comparison=comparison_result(result),
         guarantee=guarantees(decision, metrics, split),
         next_step=result.next_step,
     )
@@ -171,7 +171,7 @@ def capitalized(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> str:
+def positive_result(metrics: SplitResult, split: str, decision: Decision) -> str:
     """Return recall and precision of a positive label, such as "86 of 100", and threshold in one sentence."""
     positive = metrics.positive
     assert positive is not None
@@ -192,7 +192,7 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     return f"{recall}; {alerts}{_doubt(metrics, intervals)}."
 
 
-def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
+def _doubt(metrics: SplitResult, intervals: Intervals | None) -> str:
     """Return a clause, or "", if rows are too few to show that the AUROC beats chance and no alarm says so."""
     if intervals is None or intervals.auroc is None or intervals.auroc[0] > 0.5:
         return ""
@@ -201,7 +201,7 @@ def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
     return f"; these rows are too few to show that it is better than chance (AUROC {interval_text(intervals.auroc)})"
 
 
-def class_result(metrics: SplitMetrics, baseline: BaselineMetrics | None = None) -> str:
+def class_result(metrics: SplitResult, baseline: ModelResult | None = None) -> str:
     """Return accuracy, macro recall and lowest recall of several classes, such as "86 of 100", in one sentence."""
     recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
     worst = min(recalls, key=lambda label: recalls[label])
@@ -220,7 +220,7 @@ def class_result(metrics: SplitMetrics, baseline: BaselineMetrics | None = None)
     return f"{result}, and it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of 100 it finds {hits}."
 
 
-def row_counts(metrics: SplitMetrics, split: str) -> str:
+def row_counts(metrics: SplitResult, split: str) -> str:
     """Return the number of evaluated rows, positive rows and alerts, and of their groups, in one or two sentences."""
     rows = f"The {split} split has {metrics.rows:,} sequences"
     if metrics.positive is None:
@@ -232,7 +232,7 @@ def row_counts(metrics: SplitMetrics, split: str) -> str:
     return rows + of_labels + of_groups
 
 
-def group_sentence(groups: GroupScores) -> str:
+def group_sentence(groups: Groups) -> str:
     """Return a sentence with the number of groups and a remark if the groups are too few for useful intervals."""
     if groups.unit == "sequence":
         return f"Equal sequences count as one: {groups.count:,} are different."
@@ -258,14 +258,15 @@ def _count(share: float) -> str:
     return "more than 99" if share > 0.5 else "fewer than 1"
 
 
-def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:
-    """Return a sentence that compares the model with the order-blind baseline, or the reason `no_baseline`."""
-    if baseline is None:
-        return None if no_baseline is None else f"It was not compared with {IGNORES_ORDER}: {no_baseline}."
-    if not baseline.comparison:
+def comparison_result(result: RunResult) -> str | None:
+    """Return a sentence that compares the model with the order-blind baseline, or why there is none."""
+    if (baseline := result.baseline) is None:
+        reason = result.no_baseline
+        return None if reason is None else f"It was not compared with {IGNORES_ORDER}: {reason}."
+    if not baseline.comparisons:
         return None
-    first, *others = baseline.comparison
-    other = f"{IGNORES_ORDER} ({baseline.model})"
+    first, *others = baseline.comparisons
+    other = f"{IGNORES_ORDER} ({baseline.kind})"
     metric = metric_title(first.metric)
     if first.too_few_groups:
         return (
@@ -280,5 +281,5 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         return f"It is worse than {other}, by {-first.difference:.3f} {metric} ({limits})."
     unclear = f"It is not shown to beat {other}: its {metric} differs by {SIGNED(first.difference)} ({limits})"
     if first.is_too_easy and not any(entry.is_better for entry in others):
-        return f"{unclear}, as {baseline.split} is too small or too easy to tell them apart."
+        return f"{unclear}, as {result.split} is too small or too easy to tell them apart."
     return f"{unclear}."

@@ -21,10 +21,11 @@ from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import RunResult
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
-from seqclf.report.model_card import model_card
+from seqclf.report.document import card_text
+from seqclf.report.reported import Reported
 from seqclf.system import progress
 from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode, scratch_folder
 from seqclf.system.json_result import JsonObject
@@ -97,7 +98,7 @@ def _write(
             content["step"] = {"states": states, "outputs": list(step.more_outputs)}
         measured = _check_parity(task, target, content)
         content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
-        (target / "MODEL_CARD.md").write_text(model_card(content, result), encoding="utf-8")
+        (target / "MODEL_CARD.md").write_text(card_text(Reported(result=result, manifest=content)), encoding="utf-8")
         # The manifest is written last, because it holds the hash of every other file.
         manifest.write_manifest(target, content)
         _replace(target, folder, work / "earlier")

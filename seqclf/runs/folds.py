@@ -17,10 +17,11 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import FOLDS, RULES
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import FOLDER, Scores, read_contenders, taken, write_contenders
+from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
+from seqclf.evaluation.scores import ScoredRows, Scores
+from seqclf.report.document import show
+from seqclf.report.reported import Reported
 from seqclf.report.run_files import read_result
-from seqclf.report.score_table import show_verdict
 from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.overview import show_guess
@@ -101,7 +102,7 @@ def _run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig
     console.rule(f"{len(configs)} folds together")
     _join(config, run, folders, prepared)
     run_steps(run, config, [judge])
-    show_verdict(read_result(run))
+    show(Reported(result=read_result(run)))
     if config.export:
         train_on_all_rows(_first_training(configs[0].model_copy(update=threads), first, folders[0]), run)
     remove_outputs(run, () if config.export else ("bundle",))
@@ -110,7 +111,7 @@ def _run_folds(config: TrainConfig, run: Path, train_fold: Callable[[TrainConfig
 
 def _join(config: TrainConfig, run: Path, folders: Sequence[Path], datasets: Sequence[Dataset]) -> None:
     """Write the scores and facts of all folds as those of one run: the facts of the first fold, where they differ."""
-    write_contenders(run / FOLDER, _joined([read_contenders(folder / FOLDER) for folder in folders], datasets))
+    write_run_scores(run / FOLDER, _joined([read_run_scores(folder / FOLDER) for folder in folders], datasets))
     data, fitted = ([read_json(folder / name) for folder in folders] for name in (DATA, FIT))
     lines = dict.fromkeys(line for facts in data for line in facts["warnings"])
     note = f"the scores are those of {len(folders)} models on the rows that each left out"
@@ -203,19 +204,19 @@ def _first_of_each_row(datasets: Sequence[Dataset], split: str) -> list[np.ndarr
     return kept
 
 
-def _concatenated(parts: Sequence[SplitOutputs], kept: Sequence[np.ndarray], *, of_test: bool) -> SplitOutputs:
+def _concatenated(parts: Sequence[ScoredRows], kept: Sequence[np.ndarray], *, of_test: bool) -> ScoredRows:
     """Return the kept rows of the parts, one part after the other. Rows of test get the number of their fold."""
     chosen = []
     for fold, (outputs, rows) in enumerate(zip(parts, kept, strict=True)):
         assert outputs.positions is not None, "scores of a run"
         some = np.flatnonzero(np.isin(outputs.positions, rows))
-        chosen.append(taken(outputs, some)._replace(positions=outputs.positions[some] + fold * FOLD_STRIDE))
+        chosen.append(outputs.take(some)._replace(positions=outputs.positions[some] + fold * FOLD_STRIDE))
     folds = np.repeat(np.arange(len(chosen)), [len(outputs.labels) for outputs in chosen])
     columns: dict[str, Any] = {}
-    for name in SplitOutputs._fields:
+    for name in ScoredRows._fields:
         values = [getattr(outputs, name) for outputs in chosen]
         if name == "extra":
             columns[name] = {key: np.concatenate([part[key] for part in values]) for key in values[0]}
         elif values[0] is not None:
             columns[name] = pa.concat_arrays(values) if isinstance(values[0], pa.Array) else np.concatenate(values)
-    return SplitOutputs(**columns)._replace(fold=folds if of_test else None)
+    return ScoredRows(**columns)._replace(fold=folds if of_test else None)

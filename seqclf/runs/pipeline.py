@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqclf.documents.terminal import console
-from seqclf.evaluation.scores import FOLDER
+from seqclf.evaluation.score_files import FOLDER
 from seqclf.runs.fit import fit
 from seqclf.runs.hashes import code_hashes, file_hash, hash_of
 from seqclf.runs.prepare import prepare

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from seqclf.bundle.predictions import predictions_schema
 from seqclf.data.ragged import output_column
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
 GROUP_PROBABILITIES = 2_000_000  # maximum number of probabilities in a row group (16 MB), over all classes
@@ -22,7 +22,7 @@ FEW_VALUES = ["group", "split", "label", "prediction"]  # columns that Parquet s
 
 def write_predictions(
     path: Path,
-    outputs: Mapping[str, SplitOutputs],
+    outputs: Mapping[str, ScoredRows],
     decision: Decision,
     classes: Sequence[str],
     labels: pa.Array,
@@ -61,14 +61,14 @@ def write_predictions(
 
 def _row_groups(
     name: str,
-    rows: SplitOutputs,
+    rows: ScoredRows,
     decision: Decision,
     classes: Sequence[str],
     labels: pa.Array,
     strange: Mapping[str, np.ndarray],
 ) -> Iterator[list[pa.Array]]:
     """Yield the columns of row groups that fit into memory, however many classes there are."""
-    predicted = rows.chosen(decision)
+    predicted = rows.predicted(decision)
     size = max(1, min(GROUP_ROWS, GROUP_PROBABILITIES // len(classes)))
     for start in range(0, len(rows.labels), size):
         part = slice(start, start + size)

@@ -18,11 +18,9 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import source_of
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
-from seqclf.evaluation.comparison import MetricComparison, RowPredictions, deciding_metric
-from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.ladder import JudgedRows
-from seqclf.evaluation.scores import taken
-from seqclf.report.run_comparison import FinishedRun, matched, read_runs
+from seqclf.evaluation.comparison import Comparison, deciding_metric
+from seqclf.evaluation.judge import compare_rows
+from seqclf.report.run_comparison import Run, matched, read_runs
 from seqclf.runs.train import run_training
 from seqclf.runs.training import what_differs
 from seqclf.settings.base import parse_options
@@ -49,7 +47,7 @@ class RetrainResult(JsonResult):
     reasons: list[str]
     split: str
     rows: int
-    difference: MetricComparison | None
+    difference: Comparison | None
 
     @property
     def exit_code(self) -> int:
@@ -141,7 +139,7 @@ def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier)
     return started
 
 
-def _compared(old: Classifier, new: FinishedRun, training: TrainConfig) -> tuple[int, MetricComparison]:
+def _compared(old: Classifier, new: Run, training: TrainConfig) -> tuple[int, Comparison]:
     """Return the number of held-out rows, and the comparison of the new model with the old one on them."""
     split = new.split if source_of(training.data, new.split) is not None else "train"
     if split == "train":
@@ -156,10 +154,8 @@ def _compared(old: Classifier, new: FinishedRun, training: TrainConfig) -> tuple
     assert ids is not None and others is not None, "rows of a file"
     if not ids.equals(others) and pc.count_distinct(others).as_py() < len(others):
         raise InputError(None, "ids repeat")
-    judged, scores = taken(rows, places), new.scores
-    codes = group_codes(new.outputs.groups)
-    compared = JudgedRows(
-        new.outputs.labels, scores.classes, scores.positive, deciding_metric(new.facts.monitor), codes
+    decisions = new.result.decision, old.decision
+    compared = compare_rows(
+        new.outputs, decisions[0], rows.take(places), decisions[1], new.scores, deciding_metric(new.facts.monitor)
     )
-    of_old = RowPredictions(old.decision.choose(judged.logits), old.decision.probabilities(judged.logits))
-    return len(places), compared.compare(new.predictions(new.outputs), of_old)[0]
+    return len(places), compared[0]

@@ -11,18 +11,14 @@ from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.bundle.session import require_shape
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
-from seqclf.evaluation import ladder
 from seqclf.evaluation.baseline_scores import score_baseline
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import HEAD, NETWORK, Scores, split_outputs
+from seqclf.evaluation.scores import HEAD, NETWORK, ScoredRows, Scores
 from seqclf.report.model_card import network_kind
 from seqclf.system import progress
 from seqclf.training.task import SequenceTask
 
 
-def score_contenders(
-    task: SequenceTask, batches: SequenceDataModule, dataset: Dataset, *, baseline: bool
-) -> list[Scores]:
+def score_models(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset, *, baseline: bool) -> list[Scores]:
     """Return the scores of a task and the models beside it, from the weakest. `baseline`: also order-blind ones."""
     order_blind = score_baseline(dataset) if baseline else []
     return [*order_blind, *_score_task(task, batches, dataset)]
@@ -39,17 +35,17 @@ def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
         else:  # there are no held-out rows if every class has too few validation rows
             outputs = {name: values[:0] for name, values in outputs.items()}
         extra = {name: outputs[name] for name in task.model.extra_outputs}
-        splits[split] = split_outputs(rows, outputs["logits"], extra=extra)
+        splits[split] = ScoredRows.of_split(rows, outputs["logits"], extra=extra)
         if is_last:
             parts = [
-                _scores(HEAD, name, "head alone", dataset, {split: split_outputs(rows, values)})
+                _scores(HEAD, name, "head alone", dataset, {split: ScoredRows.of_split(rows, values)})
                 for name, values in outputs.items()
                 if name not in ("logits", *extra)
             ]
-    return [*parts, _scores(NETWORK, ladder.NETWORK, network_kind(task.hparams["model"]), dataset, splits)]
+    return [*parts, _scores(NETWORK, NETWORK, network_kind(task.hparams["model"]), dataset, splits)]
 
 
-def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping[str, SplitOutputs]) -> Scores:
+def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping[str, ScoredRows]) -> Scores:
     return Scores(
         role=role,
         name=name,

@@ -22,13 +22,13 @@ from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.judge import judge as judge_scores
-from seqclf.evaluation.scores import FOLDER, read_contenders, write_contenders
+from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
+from seqclf.report.document import write_run_page
 from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result
-from seqclf.report.run_report import write_run_report
 from seqclf.runs.export import write_bundle
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.prepare import open_data, read_config, write_json
-from seqclf.runs.score import score_contenders
+from seqclf.runs.score import score_models
 from seqclf.runs.threshold_rows import all_rows_set_thresholds, asked_recipe, basis_of, cross_fitted
 from seqclf.runs.trainer import device_of
 from seqclf.runs.training import trusted
@@ -51,12 +51,12 @@ def score(run: Path, config: TrainConfig) -> None:
     dataset, task = open_data(run, config), load_model(run, config)
     batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
     is_compared = no_baseline(config.model_dump(), dataset.report) is None
-    contenders = score_contenders(task, batches, dataset, baseline=is_compared)
+    models = score_models(task, batches, dataset, baseline=is_compared)
     weighs = read_json(run / FIT)["by_validation"] is not None
     if all_rows_set_thresholds(config):
-        contenders[-1] = cross_fitted(contenders[-1], task, dataset.splits["validation"], weighs_heads=weighs)
-    contenders[-1] = replace(contenders[-1], basis=basis_of(contenders[-1], config, weighs_heads=weighs))
-    write_contenders(run / FOLDER, contenders)
+        models[-1] = cross_fitted(models[-1], task, dataset.splits["validation"], weighs_heads=weighs)
+    models[-1] = replace(models[-1], basis=basis_of(models[-1], config, weighs_heads=weighs))
+    write_run_scores(run / FOLDER, models)
 
 
 def load_model(run: Path, config: TrainConfig) -> SequenceTask:
@@ -69,20 +69,20 @@ def judge(run: Path, config: TrainConfig) -> None:
 
     The last one is written if rows force the threshold of a recall.
     """
-    contenders = read_contenders(run / FOLDER)
-    judged = judge_scores(contenders, read_facts(run, config.model_dump()), config.decision)
-    write_json(run / METRICS, judged.result.to_dict())
+    models = read_run_scores(run / FOLDER)
+    result = judge_scores(models, read_facts(run, config.model_dump()), config.decision)
+    write_json(run / METRICS, result.to_dict())
     remove_outputs(run, [FORCING])
-    if judged.result.forcing:
+    if result.forcing:
         with explain_disk_errors(run / FORCING), atomic_replace(run / FORCING) as unfinished:
-            pq.write_table(pa.Table.from_pylist([row.to_dict() for row in judged.result.forcing]), unfinished)
-    network, judging = contenders[-1], judged.evaluation.split
+            pq.write_table(pa.Table.from_pylist([row.to_dict() for row in result.forcing]), unfinished)
+    network = models[-1]
     with progress.stage("writing the predictions"):
-        kept = (judging,) if config.data.split.fold == ALL_FOLDS else judged.outputs.keys() - {"train"}
-        outputs = {split: rows for split, rows in judged.outputs.items() if split in kept}
+        kept = (result.split,) if config.data.split.fold == ALL_FOLDS else result.rows.keys() - {"train"}
+        outputs = {split: rows for split, rows in result.rows.items() if split in kept}
         labels = typed_labels(network.classes, network.label_type)
         strange = {split: _strange_values(run, config, split) for split in outputs}
-        write_predictions(run / PREDICTIONS, outputs, judged.result.decision, network.classes, labels, strange)
+        write_predictions(run / PREDICTIONS, outputs, result.decision, network.classes, labels, strange)
 
 
 def _strange_values(run: Path, config: TrainConfig, split: str) -> Mapping[str, np.ndarray]:
@@ -99,9 +99,8 @@ def export(run: Path, config: TrainConfig) -> None:
     is_of_folds = config.data.split.fold == ALL_FOLDS
     recipe, memory = recipe_of(run, config), None
     if not is_of_folds:  # no row is left to remember
-        judged = read_judged(run, config.decision)
-        logits = judged.outputs["validation"].logits
-        memory = training_memory(open_data(run, config), logits, judged.result.decision)
+        result = read_judged(run, config.decision)
+        memory = training_memory(open_data(run, config), result.rows["validation"].logits, result.decision)
     task = load_task(run / MODEL, trust=trusted(config))
     parity = write_bundle(task, run / "bundle", read_result(run), recipe, memory).max_error
     about = f"differs from PyTorch by at most {parity:.1e}"
@@ -133,8 +132,8 @@ def report(run: Path, config: TrainConfig) -> None:
     """Describe the run for people → report.html."""
     with warned(run):
         dataset = None if config.data.split.fold == ALL_FOLDS else open_data(run, config)
-        judged, facts = read_judged(run, config.decision), read_facts(run, config.model_dump())
-        write_run_report(run / "report.html", dataset, judged, facts, run)
+        result, facts = read_judged(run, config.decision), read_facts(run, config.model_dump())
+        write_run_page(run / "report.html", run, dataset, result, facts)
 
 
 @contextmanager

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.report.document import show, write_run_page
+from seqclf.report.reported import Reported
 from seqclf.report.run_files import read_facts, read_judged, read_result
-from seqclf.report.run_report import write_run_report
-from seqclf.report.score_table import show_verdict
 from seqclf.runs.fit import fit
 from seqclf.runs.folds import run_folds
 from seqclf.runs.pipeline import run_steps
@@ -74,17 +74,16 @@ class TrainResult(JsonResult):
         """Return the result of a finished run that began at `started` (see `time.perf_counter`)."""
         result, facts = read_result(run), read_facts(run, config.model_dump())
         parity = read_json(run / "bundle" / "parity.json")["max_error"] if config.export else None
-        assert facts.training is not None, "a training"
         return cls(
             run=str(run),
-            epochs=facts.training.epochs,
+            epochs=facts.epochs,
             bundle=str(run / "bundle") if config.export else None,
             split=result.split,
             independent=result.is_independent,
             use=not result.not_yet,
             **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
             parity=parity,
-            train_s=facts.training.seconds or 0.0,
+            train_s=facts.seconds or 0.0,
             total_s=round(time.perf_counter() - started, 2),
         )
 
@@ -161,7 +160,7 @@ def _train(asked: TrainConfig, run: Path, prints_verdict: bool) -> TrainResult |
             return FastDevRunResult(str(run))
         run_steps(run, config, [score, judge])
         if prints_verdict:
-            show_verdict(read_result(run))
+            show(Reported(result=read_result(run)))
         remove_outputs(run, () if config.export else ("bundle",))
         run_steps(run, config, [*([export] if config.export else []), report])
         if logger is not None:
@@ -186,23 +185,24 @@ def _logging(run: Path, config: TrainConfig) -> Iterator[RunLogger | None]:
 
 def finished_run(run: Path, config: TrainConfig) -> FinishedRun:
     """Return what loggers log at the end of a run: with `upload_rows=false`, a report in RUN/shared without rows."""
-    judged, facts, folder = read_judged(run, config.decision), read_facts(run, config.model_dump()), run
+    result, facts, folder = read_judged(run, config.decision), read_facts(run, config.model_dump()), run
+    rows = result.rows
     if not getattr(config.logger, "upload_rows", True):
-        judged, folder = judged._replace(result=judged.result.without_rows()), run / SHARED
+        shared, folder = result.without_rows(), run / SHARED
         remove_outputs(run, [SHARED])
         folder.mkdir()
-        write_json(folder / METRICS, judged.result.to_dict())
+        write_json(folder / METRICS, shared.to_dict())
         with warned(run):
-            write_run_report(folder / "report.html", None, judged, facts, folder)
-    assert facts.training is not None, "a training"
+            write_run_page(folder / "report.html", folder, None, replace(shared, rows=rows), facts)
+        result = shared
     page = folder / "report.html"
     return FinishedRun(
         name=config.data.name,
         folder=run,
-        epochs=facts.training.epochs,
+        epochs=facts.epochs,
         dataset=open_data(run, config),
-        evaluation=judged.evaluation,
-        result=judged.result,
+        result=result,
+        rows=rows,
         report=page if page.is_file() else None,
         bundle=run / "bundle" if config.export else None,
     )

@@ -7,13 +7,13 @@ from typing import Any
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import Calibration
-from seqclf.evaluation.results import SplitMetrics
+from seqclf.evaluation.split_result import SplitResult
 from seqclf.settings.similar_names import did_you_mean
 
 # Settings of all trials: no bundle and no baseline. With `provisional`, the rows that are held out for a guarantee have
 # no influence on the best settings; all trials must hold out the same ones.
 OF_TRIALS = {"export": False, "baseline": False, "decision.provisional": True}
-SCORES: dict[str, Any] = {"validation": SplitMetrics, "test": SplitMetrics, "calibration": Calibration}
+SCORES: dict[str, Any] = {"validation": SplitResult, "test": SplitResult, "calibration": Calibration}
 
 
 def require_metric(name: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 from seqclf.documents.blocks import Alerts, Section, Table, Text
 from seqclf.documents.formatting import score, shortened, warning_lines
-from seqclf.evaluation.metrics import ClassificationMetrics, ShownMetric, classification_metrics, metric_title
+from seqclf.evaluation.baseline_scores import best_model
+from seqclf.evaluation.metrics import ShownMetric, majority_metrics, metric_title
 from seqclf.survey.outlook import ThresholdOutlook
 from seqclf.survey.survey import DatasetSurvey
 
@@ -36,13 +35,14 @@ def _thresholds(outlooks: Sequence[ThresholdOutlook]) -> Section | None:
 
 def _baseline(survey: DatasetSurvey) -> Section | None:
     split = list(survey.rows)[-1]
-    models = {} if survey.baseline is None else survey.baseline.models
-    metrics = {name: by_split[split] for name, by_split in models.items() if split in by_split}
+    metrics = {name: by_split[split] for name, by_split in (survey.baseline or {}).items() if split in by_split}
     if not metrics or survey.baseline is None:
         return None
     # The rows of each class are those of the models, which are a sample if the split is large.
-    majority = _majority_metrics(survey, next(iter(metrics.values())).support_by_class)
-    scores, shown = {MAJORITY: majority, **metrics}, [ShownMetric(name) for name in ("accuracy", "recall", "f1")]
+    support = next(iter(metrics.values())).support_by_class
+    largest = max(survey.classes, key=lambda label: survey.classes[label]["train"])
+    scores = {MAJORITY: majority_metrics(support, largest, survey.positive), **metrics}
+    shown = [ShownMetric(name) for name in ("accuracy", "recall", "f1")]
     if survey.positive is not None:
         shown += [ShownMetric(name, True) for name in ("recall", "average_precision", "auroc")]
     rows = [
@@ -52,7 +52,8 @@ def _baseline(survey: DatasetSurvey) -> Section | None:
         ]
         for metric in shown
     ]
-    text = f"Scores on {split} of models that ignore the order. A sequence model has to beat {survey.baseline.model}."
+    best = best_model(survey.baseline, "average_precision")
+    text = f"Scores on {split} of models that ignore the order. A sequence model has to beat {best}."
     alone = sorted((survey.single_field_recall or {}).items(), key=lambda item: -item[1])
     single = [[shortened(name), score(recall)] for name, recall in alone[:MAX_FIELDS]]
     fields = Table({"field alone": "text", "macro recall": "number"}, single)
@@ -60,13 +61,3 @@ def _baseline(survey: DatasetSurvey) -> Section | None:
         "Baseline: without the order of the tokens",
         [Text(text), Table({"": "text", **dict.fromkeys(scores, "number")}, rows), fields if single else None],
     )
-
-
-def _majority_metrics(survey: DatasetSurvey, rows: Mapping[str, int]) -> ClassificationMetrics:
-    """Return the metrics of always predicting the most frequent training class. `rows`: dict label → number of rows."""
-    classes = list(survey.classes)
-    majority = max(classes, key=lambda label: survey.classes[label]["train"])
-    labels = np.repeat(np.arange(len(classes)), list(rows.values()))
-    probabilities = np.zeros((len(labels), len(classes)), np.float32)
-    probabilities[:, classes.index(majority)] = 1
-    return classification_metrics(labels, probabilities, classes, survey.positive)

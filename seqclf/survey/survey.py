@@ -12,12 +12,8 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title, labels_alike
 from seqclf.data.storage.store import Split, SplitCounts
-from seqclf.evaluation.baseline_scores import (
-    BaselineScores,
-    baseline_metrics,
-    score_baseline,
-    score_single_fields,
-)
+from seqclf.evaluation.baseline_scores import metrics_of, score_baseline, score_single_fields
+from seqclf.evaluation.metrics import Metrics
 from seqclf.settings.data import DataOptions
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.outlook import ThresholdOutlook
@@ -131,8 +127,9 @@ class DatasetSurvey(JsonResult):
     lengths of the sequences. `groups`: dict split → distinct groups, or `None` without `data.group`. `ignored`: columns
     that no field reads. `leaks`: rows and groups that occur in several splits. `columns`, `static`: scores of ignored
     columns and of static fields as predictors of the label (target leakage). `single_field_recall`: dict field → macro
-    recall of a baseline of this field alone; `None` like `baseline` in a survey without one. `thresholds`: rows that
-    will set thresholds, set by `describe`. `warnings`: one line for each problem.
+    recall of a baseline of this field alone; `None` like `baseline` (dict order-blind model → split → metrics) in a
+    survey without one. `thresholds`: rows that will set thresholds, set by `describe`. `warnings`: one line for each
+    problem.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"groups", "single_field_recall", "thresholds"})
@@ -147,7 +144,7 @@ class DatasetSurvey(JsonResult):
     leaks: LeakReport
     columns: list[ColumnLeakage] = field(default_factory=list)
     static: list[ColumnLeakage] = field(default_factory=list)
-    baseline: BaselineScores | None = None
+    baseline: dict[str, dict[str, Metrics]] | None = None
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
     groups: dict[str, int] | None = None
@@ -222,7 +219,9 @@ def survey_dataset(dataset: Dataset, options: DataOptions, *, baseline: bool) ->
         survey = replace(
             survey,
             columns=find_target_leakage(dataset, options),
-            baseline=baseline_metrics(score_baseline(dataset, quick=quick)),
+            baseline={
+                scores.model: metrics_of(scores, dataset.positive) for scores in score_baseline(dataset, quick=quick)
+            },
             single_field_recall=score_single_fields(dataset, quick=quick),
         )
     return replace(survey, warnings=dataset_warnings(survey))  # last, because the warnings need all results above

@@ -14,7 +14,7 @@ from seqclf.bundle.step_model import StepModel
 from seqclf.config.documentation import default_settings
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.evaluation.scores import read_contenders
+from seqclf.evaluation.score_files import read_run_scores
 from seqclf.extend import SequenceNetwork
 from seqclf.models.ensemble import check_members
 from seqclf.runs.export import write_bundle
@@ -68,7 +68,7 @@ def test_a_run_scores_and_shows_them(tmp_path):
     settings = ["logger=none", "trainer.accelerator=cpu", "baseline=false", "trainer.max_epochs=1", "export=false"]
     settings += [f"model._target_={__name__}.Pooled", f"data.cache_dir={tmp_path / 'cache'}", "batching.max_tokens=64"]
     run = seqclf.fit(TABLE, label="label", overrides=settings, folder=tmp_path / "run")
-    last = read_contenders(run.folder / "scores")[-1].splits["validation"]
+    last = read_run_scores(run.folder / "scores")[-1].splits["validation"]
     predicted = pq.read_table(run.folder / "predictions.parquet").to_pandas()
     predicted = predicted[predicted["split"] == "validation"]
     assert last.extra.keys() == set(Pooled.extra_outputs) and last.extra["pooled"].shape == (len(predicted), 4)

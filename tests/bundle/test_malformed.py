@@ -15,8 +15,9 @@ from seqclf.bundle.manifest import _digest, read_bundle
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 from seqclf.report.verdict import verdict_of
 
 WRONG_VALUES: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
@@ -84,8 +85,8 @@ def decision_report(classifier):
     rows = 2 * len(classes)
     labels = np.arange(rows) % len(classes)
     logits = np.eye(len(classes), dtype=np.float32)[labels]
-    outputs = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
-    metrics = evaluate_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
+    outputs = ScoredRows(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
+    metrics = judge_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
     result = RunResult(splits={"test": metrics}, decision=decision)
     return [*verdict_of(result).headline, *map(decision.threshold_of, range(len(classes)))]
 

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from seqclf.bundle.manifest import read_bundle
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import RunResult
 from seqclf.report.verdict import capitalized
 from seqclf.training.load_task import load_task
 
@@ -83,7 +83,7 @@ def test_stderr_holds_the_verdict_and_no_warnings(runs):
 
 def test_the_model_is_compared_with_the_baseline_and_the_same_sentences_are_shown_everywhere(trained):
     metrics = metrics_of(trained.run)
-    comparisons = metrics["baseline"]["comparison"]
+    comparisons = metrics["baseline"]["comparisons"]
     assert [entry["metric"] for entry in comparisons] == ["average_precision", "recall_at_equal_alerts", "accuracy"]
     test, first = metrics["test"], comparisons[0]
     assert first["model"] == pytest.approx(test["positive"]["average_precision"])

@@ -8,7 +8,8 @@ from support.grouped_rows import SHARES, draw_predictions, group_sizes
 from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import NO_POSITIVE
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 
 HIGHEST_RATE = 0.05
 LOWEST_POWER = 0.8
@@ -23,8 +24,8 @@ def few_draws(monkeypatch):
 def alarm_kinds(logits, labels, positive=None, decision=None):
     names = [f"c{code}" for code in range(logits.shape[1])]
     rows = len(labels)
-    outputs = SplitOutputs(logits, labels, np.full(rows, 5), np.zeros(rows, bool))
-    metrics = evaluate_split(outputs, names, positive, decision or Decision(), with_intervals=positive is not None)
+    outputs = ScoredRows(logits, labels, np.full(rows, 5), np.zeros(rows, bool))
+    metrics = judge_split(outputs, names, positive, decision or Decision(), with_intervals=positive is not None)
     # A split without positive rows is no matter of chance.
     return {alarm.kind for alarm in metrics.alarms} - {NO_POSITIVE}
 
@@ -132,8 +133,8 @@ def grouped_rate(classes, recall, groups, layout, repeats):
         labels, predicted, group = draw_predictions(generator, sizes, SHARES[classes], recall, 0.7, mixed=False)
         names = [f"c{code}" for code in range(len(SHARES[classes]))]
         lengths = np.full(len(labels), 5)
-        outputs = SplitOutputs(2.0 * np.eye(len(names))[predicted], labels, lengths, lengths < 0, group)
-        metrics = evaluate_split(outputs, names, None, Decision(), with_intervals=False)
+        outputs = ScoredRows(2.0 * np.eye(len(names))[predicted], labels, lengths, lengths < 0, group)
+        metrics = judge_split(outputs, names, None, Decision(), with_intervals=False)
         raised += bool({alarm.kind for alarm in metrics.alarms})
     return raised / repeats
 

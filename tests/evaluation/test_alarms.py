@@ -6,7 +6,8 @@ import pytest
 from seqclf.evaluation.alarms import find_alarms
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import confusion_metrics
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 
 
 def alarms_by_kind(confusion, positive=None, has_targets=False):
@@ -113,8 +114,8 @@ def three_labels(target=True, seed=0):
         needed=29,
     )
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 7.8), targets=(fail,)) if target else Decision()
-    outputs = SplitOutputs(logits, labels, np.full(2000, 5), np.zeros(2000, bool))
-    return evaluate_split(outputs, names, None, decision, with_intervals=False)
+    outputs = ScoredRows(logits, labels, np.full(2000, 5), np.zeros(2000, bool))
+    return judge_split(outputs, names, None, decision, with_intervals=False)
 
 
 def test_a_threshold_of_one_label_of_many_that_ruins_the_model_is_an_alarm():

@@ -11,12 +11,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
 from seqclf.evaluation.baseline import fit_baseline
-from seqclf.evaluation.baseline_scores import (
-    BaselineScores,
-    baseline_metrics,
-    score_baseline,
-    score_single_fields,
-)
+from seqclf.evaluation.baseline_scores import best_model, metrics_of, score_baseline, score_single_fields
 from seqclf.evaluation.metrics import classification_metrics
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]
@@ -73,7 +68,7 @@ def test_scaling_each_sequence_leaves_the_baseline_the_level_of_the_values(optio
         if alone:
             recall[scale] = score_single_fields(dataset)["x"]
         else:
-            recall[scale] = baseline_metrics(score_baseline(dataset)).models["logistic regression"]["validation"].recall
+            recall[scale] = metrics_of(score_baseline(dataset)[0], dataset.positive)["validation"].recall
     assert recall["sequence"] >= recall["standard"] - 0.01 > 0.96
 
 
@@ -129,9 +124,8 @@ def test_the_model_to_beat_is_chosen_by_the_deciding_metric_on_validation():
         name: {"validation": classification_metrics(labels, np.stack([1 - p, p], axis=1), ["no", "yes"], "yes")}
         for name, p in (("ranks best", sure), ("loses least", careful))
     }
-    scores = BaselineScores(model="", models=models)
     losses = {name: by_split["validation"].loss for name, by_split in models.items()}
     assert losses["loses least"] < losses["ranks best"]
-    assert scores.best_model("average_precision") == "ranks best"
-    assert scores.values("average_precision", "validation")["ranks best"] == 1
-    assert scores.best_model("accuracy") == "loses least"
+    assert best_model(models, "average_precision") == "ranks best"
+    assert models["ranks best"]["validation"].value("average_precision") == 1
+    assert best_model(models, "accuracy") == "loses least"

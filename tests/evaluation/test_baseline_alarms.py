@@ -2,14 +2,13 @@
 
 import numpy as np
 
-from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms, rows_to_tell
-from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
+from seqclf.evaluation.baseline_alarms import baseline_alarms, rows_to_tell
+from seqclf.evaluation.comparison import Comparison, mean_difference_limits
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.group_scores import GroupScores
 
 
 def compared(difference, half_width, baseline_score=0.5):
-    return MetricComparison(
+    return Comparison(
         metric="average_precision",
         model=baseline_score + difference,
         baseline=baseline_score,
@@ -19,8 +18,8 @@ def compared(difference, half_width, baseline_score=0.5):
     )
 
 
-def alarms(*entries, groups=None):
-    return baseline_alarms(entries, Decision(), Sampled.of(200, groups))
+def alarms(*entries, count=200, unit="rows"):
+    return baseline_alarms(entries, Decision(), count, unit)
 
 
 def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
@@ -34,7 +33,7 @@ def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
 
 
 def test_groups_are_asked_for_where_rows_come_in_groups():
-    (alarm,) = alarms(compared(0.05, 0.1), groups=GroupScores(unit="group", count=12, effective=12.0))
+    (alarm,) = alarms(compared(0.05, 0.1), count=12, unit="groups")
     assert "about 99 groups instead of 12" in alarm.text
 
 
@@ -64,7 +63,7 @@ def power_of_advice(rows, wins, losses, repeats):
         differences = np.repeat([1, -1, 0], counts)
         low, high = mean_difference_limits(differences, np.random.default_rng(0))
         mean = float(differences.mean())
-        return MetricComparison(metric="accuracy", model=0.5 + mean, baseline=0.5, difference=mean, low=low, high=high)
+        return Comparison(metric="accuracy", model=0.5 + mean, baseline=0.5, difference=mean, low=low, high=high)
 
     shares = np.array([wins, losses, 1 - wins - losses])
     needed = rows_to_tell(comparison(np.rint(rows * shares).astype(int)), rows)

@@ -7,8 +7,9 @@ from support.binary_scores import CLASSES, SETTINGS, decision_options, sample_sc
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.decision import Decision, override_threshold
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import reasons_against
+from seqclf.evaluation.result import reasons_against
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 
 
 def test_a_decision_read_back_from_json_decides_the_same():
@@ -122,8 +123,8 @@ def test_a_recall_has_its_threshold_within_its_budget_of_alerts_and_else_that_of
     fits = budget == 0.5
     assert alerts.backed and recall.backed == fits and (recall.takes is None) == fits
     if not fits:
-        outputs = SplitOutputs(rows[0], rows[1], rows[1] + 1, rows[1] < 0)
-        metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
+        outputs = ScoredRows(rows[0], rows[1], rows[1] + 1, rows[1] < 0)
+        metrics = judge_split(outputs, CLASSES, "yes", decision, with_intervals=False)
         assert recall.takes == pytest.approx((scores > np.log(1 / (1 / alone["min_recall"].threshold - 1))).mean())
         assert recall.reached == pytest.approx(metrics.positive.recall)
         reason = f"80% of yes take {recall.takes:.1%} alerts; at 3% it finds {recall.reached:.0%}"

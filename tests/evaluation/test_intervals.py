@@ -80,7 +80,7 @@ def test_proportions_have_the_interval_of_clopper_and_pearson(hits):
 def test_a_split_with_one_class_has_intervals_but_none_for_the_absent_positive_label():
     result = metric_intervals(np.zeros(20, int), np.zeros(20, int), np.ones((20, 2)), CLASSES, "yes")
     assert result.recall[1] == 1 and 0.8 < result.recall[0] < 1
-    known = {name for name, interval in result.positive.to_dict().items() if interval is not None}
+    known = {name for name, interval in result.positive.to_dict().items() if interval}
     assert known == {"alerts"} and result.positive.alerts[0] == 0
 
 

@@ -1,5 +1,6 @@
 """Judging scores that were written by hand gives what plain NumPy gives."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +14,10 @@ from support.binary_scores import decision_options
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.decision import Decision, override_threshold
-from seqclf.evaluation.judge import Facts, judge
+from seqclf.evaluation.judge import judge
 from seqclf.evaluation.ranking import ranking_metrics, ranking_scores
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import HEAD, NETWORK, ORDER_BLIND, Scores, taken
+from seqclf.evaluation.result import Facts, RunResult
+from seqclf.evaluation.scores import HEAD, NETWORK, ORDER_BLIND, ScoredRows, Scores
 from seqclf.training.epoch_metrics import EvaluationMetrics
 
 CLASSES = ["no", "yes"]
@@ -30,7 +31,7 @@ def outputs(rows, seed, strength):
     noise = np.random.default_rng(seed + 100).normal(size=(rows, 2))
     logits = (noise + strength * np.eye(2)[labels]).astype(np.float32)
     ids = pa.array([f"{seed}-{row}" for row in range(rows)], pa.string())
-    return SplitOutputs(logits, labels, labels + 3, labels < 0, ids=ids)
+    return ScoredRows(logits, labels, labels + 3, labels < 0, ids=ids)
 
 
 def scores(strength, role=NETWORK, name="network", splits=("train", "validation", "threshold", "test")):
@@ -41,7 +42,7 @@ def scores(strength, role=NETWORK, name="network", splits=("train", "validation"
 
 def test_the_metrics_are_those_of_numpy_and_scikit_learn():
     network = scores(2.0)
-    result = judge([network], Facts(), decision_options(ARGMAX)).result
+    result = judge([network], Facts(), decision_options(ARGMAX))
     assert list(result.splits) == ["train", "validation", "test"] and result.split == "test"
     for split, metrics in result.splits.items():
         rows = network.splits[split]
@@ -58,7 +59,7 @@ def test_the_metrics_are_those_of_numpy_and_scikit_learn():
 def test_more_epochs_are_advised_only_where_training_rows_are_not_known(of_train, remedy):
     network = scores(-0.5)
     network = replace(network, splits={**network.splits, "train": outputs(300, 0, of_train)})
-    alarms = judge([network], Facts(), Decision(positive="yes")).result.metrics.alarms
+    alarms = judge([network], Facts(), Decision(positive="yes")).metrics.alarms
     assert alarms and all(remedy in alarm.remedy for alarm in alarms)
 
 
@@ -75,10 +76,10 @@ def test_probabilities_that_round_to_one_are_ranked_by_their_margins():
         network = scores(1.5)
         rows = {split: saturated(outputs, shift) for split, outputs in network.splits.items()}
         judged.append(judge([scores(0.5, HEAD, "counts"), replace(network, splits=rows)], Facts(), options))
-    (rounded, plain), rows = [each.result for each in judged], judged[0].outputs["test"]
+    (rounded, plain), rows = judged, judged[0].rows["test"]
     assert rounded.metrics.positive == plain.metrics.positive and rounded.metrics.positive.average_precision > 0.8
     assert rounded.metrics.intervals.positive == plain.metrics.intervals.positive
-    assert rounded.ladder[-1].gain[0] == plain.ladder[-1].gain[0]
+    assert rounded.others[0].comparisons[0] == plain.others[0].comparisons[0]
     assert [row.id for row in rounded.forcing] == [row.id for row in plain.forcing]
     margins, alerts = rows.logits[:, 1], rounded.decision.choose(rows.logits) == 1
     assert rounded.decision.threshold == 1.0 and 0 < alerts.sum() < len(alerts)
@@ -109,26 +110,28 @@ def test_probabilities_that_tie_share_their_rank():
 
 def test_held_out_rows_back_a_guarantee_and_validation_rows_do_not():
     options = decision_options({**ARGMAX, "min_recall": 0.8})
-    (backed,) = judge([scores(2.0)], Facts(), options).result.decision.targets
+    (backed,) = judge([scores(2.0)], Facts(), options).decision.targets
     margins = np.diff(scores(2.0).splits["threshold"].logits.astype(float)).ravel()
     found = (margins >= 0)[scores(2.0).splits["threshold"].labels == 1]
     assert backed.backed and backed.rows == len(found)
     validation = [scores(2.0, splits=("train", "validation", "test"))]
-    assert judge(validation, Facts(), options).result.decision.targets[0].backed, "of a file, validation is untouched"
-    without = judge([replace(validation[0], basis="chosen")], Facts(), options).result
+    assert judge(validation, Facts(), options).decision.targets[0].backed, "of a file, validation is untouched"
+    without = judge([replace(validation[0], basis="chosen")], Facts(), options)
     assert not without.decision.targets[0].backed and "threshold" in without.splits["validation"].used_for
 
 
 def test_validation_chooses_the_order_blind_model_and_test_compares_it():
     weak, strong = (scores(strength, ORDER_BLIND, f"model {strength}") for strength in (0.2, 1.0))
     network = scores(2.0)
-    result = judge([weak, strong, scores(1.5, HEAD, "ngrams"), network], Facts(), decision_options(ARGMAX)).result
-    assert result.baseline.model == "model 1.0" and len(result.baseline.candidates) == 2
-    assert [rung.name for rung in result.ladder] == ["order-blind", "ngrams", "network"]
+    result = judge([weak, strong, scores(1.5, HEAD, "ngrams"), network], Facts(), decision_options(ARGMAX))
+    assert result.baseline.kind == "model 1.0" and len(result.baseline.candidates) == 2
+    (head,) = result.others
+    assert head.name == "ngrams" and head.comparisons[0].model == result.baseline.comparisons[0].model
+    assert RunResult.from_dict(json.loads(json.dumps(result.to_dict()))) == replace(result, forcing=())
     rows = network.splits["test"]
     difference = average_precision_score(rows.labels, softmax(rows.logits)[:, 1])
-    difference -= average_precision_score(rows.labels, strong.probabilities("test")[:, 1])
-    assert result.baseline.comparison[0].difference == pytest.approx(difference)
+    difference -= average_precision_score(rows.labels, strong.splits["test"].probabilities()[:, 1])
+    assert result.baseline.comparisons[0].difference == pytest.approx(difference)
 
 
 def test_a_sample_of_rows_is_compared_on_that_sample():
@@ -138,16 +141,15 @@ def test_a_sample_of_rows_is_compared_on_that_sample():
     names = ("logits", "labels", "lengths", "truncated")
     part = rows._replace(**{name: getattr(rows, name)[order] for name in names}, ids=rows.ids.take(pa.array(order)))
     sampled = replace(blind, splits={**blind.splits, "test": part})
-    ladder = judge([sampled, network], Facts(), decision_options(ARGMAX)).result.ladder
-    assert [rung.rows for rung in ladder] == [150, 150]
+    baseline = judge([sampled, network], Facts(), decision_options(ARGMAX)).baseline
     right = network.splits["test"].logits.argmax(axis=1) == network.splits["test"].labels
-    assert ladder[-1].accuracy == pytest.approx(right[order].mean())
+    assert baseline.rows == 150 and baseline.comparisons[-1].model == pytest.approx(right[order].mean())
 
 
 def test_a_decision_that_is_known_is_applied_as_it_is():
     decision = Decision().with_margin("threshold", CLASSES, 1.0, "yes")
     network = scores(2.0, splits=("test",))
-    result = judge([network], Facts(no_baseline="none"), decision).result
+    result = judge([network], Facts(no_baseline="none"), decision)
     rows = network.splits["test"]
     expected = np.diff(rows.logits.astype(float)).ravel() > 1.0
     assert result.metrics.accuracy == pytest.approx((expected == rows.labels).mean())
@@ -173,7 +175,7 @@ def test_scores_that_do_not_fit_are_refused():
 def test_a_row_that_stands_twice_does_not_take_the_place_of_another():
     twice = np.array([0, 0, *range(2, 200)])
     head = scores(1.0, HEAD, "counts")
-    doubled = replace(head, splits={"test": taken(head.splits["test"], twice)})
+    doubled = replace(head, splits={"test": head.splits["test"].take(twice)})
     with pytest.raises(InputError, match="split test: has ids that repeat"):
         judge([doubled, scores(2.0)], Facts(), decision_options(ARGMAX))
     numbered = [
@@ -182,3 +184,31 @@ def test_a_row_that_stands_twice_does_not_take_the_place_of_another():
     ]
     with pytest.raises(InputError, match="scores of counts: lack rows of test"):
         judge(numbered, Facts(), Decision())
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("monitor", ["recall", "accuracy"])
+def test_each_other_model_has_its_metrics_and_its_comparison_with_the_network(classes, monitor):
+    generator = np.random.default_rng(1)
+    labels, names = generator.integers(0, classes, 300), [f"class {number}" for number in range(classes)]
+    positive, models = names[1] if classes == 2 else None, []
+    for name, separation in (("kernels", 1), ("statistics", 0.5), ("network", 2)):
+        rows = ScoredRows(
+            generator.normal(size=(300, classes)) + separation * np.eye(classes)[labels], labels, labels, labels < 0
+        )
+        role = NETWORK if name == "network" else HEAD
+        facts = {"name": name, "model": f"{name} model", "classes": names, "label_type": "text", "positive": positive}
+        models.append(Scores(role=role, splits={"test": rows._replace(positions=np.arange(300))}, **facts))
+    result = judge(models, Facts(monitor=monitor), Decision(positive=positive))
+    assert [other.name for other in result.others] == ["kernels", "statistics"]
+    for other, scores in zip(result.others, models, strict=False):
+        shares, predicted = (
+            function(scores.splits["test"]) for function in (ScoredRows.probabilities, ScoredRows.predicted)
+        )
+        assert other.loss == pytest.approx(log_loss(labels, shares))
+        assert other.recall == pytest.approx(balanced_accuracy_score(labels, predicted))
+        is_class, parts = np.eye(classes)[labels], [1] if classes == 2 else range(classes)
+        precision = np.mean([average_precision_score(is_class[:, part], shares[:, part]) for part in parts])
+        expected = ("accuracy", other.accuracy) if monitor == "accuracy" else ("average_precision", precision)
+        first = other.comparisons[0]
+        assert (first.metric, first.baseline) == (expected[0], pytest.approx(expected[1])) and first.is_better

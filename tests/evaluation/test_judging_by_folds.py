@@ -7,9 +7,9 @@ from support.binary_scores import decision_options
 from seqclf.errors import InputError
 from seqclf.evaluation.choose_decision import at_the_same_ranks, choose_decision
 from seqclf.evaluation.decision import CROSS_FITTED, FOLDS, HELD_OUT, Decision
-from seqclf.evaluation.judge import Facts, decide, judge
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import NETWORK, Scores
+from seqclf.evaluation.judge import decide, judge
+from seqclf.evaluation.result import Facts
+from seqclf.evaluation.scores import NETWORK, ScoredRows, Scores
 
 TARGET = decision_options({"min_recall": 0.8})
 
@@ -21,7 +21,7 @@ def outputs(rows, seed, folds=None, classes=2):
     fold = None if folds is None else generator.permutation(rows) % folds
     logits = generator.normal(size=(rows, classes)) + 3 * np.eye(classes)[labels]
     logits += 0 if fold is None else fold[:, None] * np.eye(classes)[-1]
-    return SplitOutputs(logits.astype(np.float32), labels, labels + 3, labels < 0, fold=fold)
+    return ScoredRows(logits.astype(np.float32), labels, labels + 3, labels < 0, fold=fold)
 
 
 def scores(classes="ab", basis=FOLDS, **splits):
@@ -54,13 +54,13 @@ def test_each_fold_is_judged_at_the_threshold_that_the_other_folds_set(classes, 
     test = outputs(120, 0, 4, count)
     network = scores(classes, validation=outputs(80, 1, None, count), test=test)
     judged, expected = judge([network], Facts(), options), by_a_plain_loop(options, test, test, classes)
-    assert (judged.evaluation.predicted == expected).all() and (judged.outputs["test"].predicted == expected).all()
-    metrics, decision = judged.result.metrics, judged.result.decision
+    assert (judged.judged.by_folds == expected).all()
+    metrics, decision = judged.metrics, judged.decision
     assert metrics.accuracy == pytest.approx((expected == test.labels).mean()) and metrics.used_for == []
     whole = choose_decision(options, test.logits, test.labels, network.classes, network.positive)
     assert decision.offsets == whole.offsets == decide([network], options).offsets
     assert (whole.choose(test.logits) != expected).any()
-    assert "threshold" in judged.result.splits["validation"].used_for
+    assert "threshold" in judged.splits["validation"].used_for
 
 
 def test_few_positives_are_judged_at_ranks_near_that_of_the_threshold_that_ships():
@@ -70,9 +70,11 @@ def test_few_positives_are_judged_at_ranks_near_that_of_the_threshold_that_ships
     for _ in range(200):
         labels = (np.arange(250) < 10).astype(int)
         margin = generator.normal(size=250) + 4 * ((np.arange(250) < 10) & (generator.random(250) < 0.95))
-        rows = SplitOutputs(np.stack([0 * margin, margin], 1), labels, labels + 1, labels < 0, fold=np.arange(250) % 5)
+        rows = ScoredRows(np.stack([0 * margin, margin], 1), labels, labels + 1, labels < 0, fold=np.arange(250) % 5)
         judged = judge([scores(basis=CROSS_FITTED, threshold=rows, validation=rows)], Facts(), options)
-        alerts.append([judged.evaluation.predicted.mean(), (judged.result.decision.choose(rows.logits) == 1).mean()])
+        alerts.append(
+            [judged.judged.predicted(judged.decision).mean(), (judged.decision.choose(rows.logits) == 1).mean()]
+        )
     by_fifths, shipped = np.mean(alerts, axis=0)
     assert 0.7 < by_fifths / shipped < 1.3, (by_fifths, shipped)
 
@@ -81,13 +83,13 @@ def test_without_a_test_fifths_of_validation_are_judged_at_the_threshold_of_the_
     validation, test = outputs(100, 3, folds=5), outputs(90, 4)
     threshold = validation._replace(logits=validation.logits - np.array([[0.3, 0]], np.float32))
     judged = judge([scores(basis=CROSS_FITTED, threshold=threshold, validation=validation)], Facts(), TARGET)
-    assert (judged.evaluation.predicted == by_a_plain_loop(TARGET, validation, threshold)).all()
+    assert (judged.judged.predicted(judged.decision) == by_a_plain_loop(TARGET, validation, threshold)).all()
     whole = choose_decision(TARGET, threshold.logits, threshold.labels, ["a", "b"], "b")
-    assert judged.result.decision.threshold == whole.threshold and judged.result.metrics.used_for == []
+    assert judged.decision.threshold == whole.threshold and judged.metrics.used_for == []
     network = scores(basis=CROSS_FITTED, threshold=threshold, validation=validation, test=test)
     judged = judge([network], Facts(chosen=("heads",)), TARGET)
-    assert (judged.evaluation.predicted == whole.choose(test.logits)).all()
-    assert judged.result.splits["validation"].used_for == ["heads", "threshold"]
+    assert (judged.judged.predicted(judged.decision) == whole.choose(test.logits)).all()
+    assert judged.splits["validation"].used_for == ["heads", "threshold"]
 
 
 @pytest.mark.parametrize("splits", [("train", "validation", "test"), ("train", "test")])
@@ -97,7 +99,7 @@ def test_rows_of_train_set_no_threshold_whatever_their_folds(splits):
         with pytest.raises(InputError, match="there are no rows to set its thresholds"):
             judge([scores(basis=HELD_OUT, **made)], Facts(), TARGET)
         return
-    judged = judge([scores(basis=HELD_OUT, **made)], Facts(), TARGET).result.decision
+    judged = judge([scores(basis=HELD_OUT, **made)], Facts(), TARGET).decision
     rows = made["validation"]
     assert judged.threshold == choose_decision(TARGET, rows.logits, rows.labels, ["a", "b"], "b").threshold
 
@@ -106,4 +108,4 @@ def test_folds_change_nothing_without_a_target_with_a_known_decision_or_of_one_p
     test, known = outputs(120, 0, folds=4), Decision().with_margin("threshold", ["a", "b"], 1.0, "b")
     alone = test._replace(fold=np.zeros(120, np.int64))
     for rows, decision in ((test, known), (test, decision_options({})), (alone, TARGET)):
-        assert judge([scores(test=rows)], Facts(), decision).outputs["test"].predicted is None
+        assert judge([scores(test=rows)], Facts(), decision).rows["test"].by_folds is None

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.evaluation.next_step import FinishedTraining, next_step
-from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.metrics import Metrics
+from seqclf.evaluation.next_step import next_step
+from seqclf.evaluation.result import Facts, ModelResult, RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 
 DATA = {"validation": None, "test": None, "split": {"by": "random"}}
 SETTINGS = {"data": DATA, "trainer": {"max_epochs": 30}, "monitor": "recall"}
@@ -25,14 +26,14 @@ def split_of(recall, used_for=None):
     """Metrics of 400 rows, half of them positive. The model finds a part of the rows of either class."""
     labels = np.repeat([0, 1], 200)
     is_found = np.tile(np.arange(200) < recall * 200, 2)
-    outputs = SplitOutputs(
+    outputs = ScoredRows(
         np.eye(2)[np.where(is_found, labels, 1 - labels)] * 3.0, labels, np.full(400, 5), np.zeros(400, bool)
     )
-    return evaluate_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=True, used_for=used_for)
+    return judge_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=True, used_for=used_for)
 
 
 def baseline(difference):
-    entry = MetricComparison(
+    entry = Comparison(
         metric="average_precision",
         model=0.5 + difference,
         baseline=0.5,
@@ -40,8 +41,8 @@ def baseline(difference):
         low=difference - 0.05,
         high=difference + 0.05,
     )
-    fields = {field.name: getattr(GOOD, field.name) for field in dataclasses.fields(ClassificationMetrics)}
-    return BaselineMetrics(**fields, model="logistic regression", split="test", comparison=[entry])
+    fields = {field.name: getattr(GOOD, field.name) for field in dataclasses.fields(Metrics)}
+    return ModelResult(**fields, name="order-blind", kind="logistic regression", comparisons=[entry])
 
 
 GOOD = split_of(0.9)
@@ -52,7 +53,7 @@ FOLDS = "data.split.by=fold data.split.fold=all"
 
 def step(training=None, **known):
     facts = {"settings": SETTINGS, "epochs": 30, "best_epoch": 12, "steps": 500, "bundle": BUNDLE}
-    return next_step(replace(RESULT, **known), FinishedTraining(**{**facts, **(training or {})}))
+    return next_step(replace(RESULT, **known), Facts(**{**facts, **(training or {})}))
 
 
 def test_a_good_model_is_to_be_used():

@@ -9,14 +9,15 @@ from support.grouped_rows import equal_alert_errors
 
 from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import WEAK_THRESHOLD
-from seqclf.evaluation.baseline_alarms import Sampled, baseline_alarms
+from seqclf.evaluation.baseline_alarms import baseline_alarms
 from seqclf.evaluation.comparison import EQUAL_ALERTS, RowPredictions, compare_models
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.judge import _with_baseline_alarms
-from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.evaluation.next_step import FinishedTraining, next_step
-from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split, unproven_labels
-from seqclf.evaluation.run_result import RANDOM_ALERTS, REASONS, RunResult
+from seqclf.evaluation.metrics import Metrics
+from seqclf.evaluation.next_step import next_step
+from seqclf.evaluation.result import RANDOM_ALERTS, REASONS, Facts, ModelResult, RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split, unproven_labels
 
 CLASSES = ["no", "fraud"]
 SETTINGS = {"data": {"split": {"by": "random"}}, "trainer": {"max_epochs": 30}, "monitor": None}
@@ -47,25 +48,25 @@ def judged(labels, model, baseline, margin, rule="min_recall", with_baseline=Tru
     decision = Decision() if rule == "argmax" else Decision().with_margin(rule, CLASSES, margin, "fraud")
     if rule not in ("argmax", "threshold"):
         decision = replace(decision, targets=(replace(TARGET, rule=rule),))
-    outputs = SplitOutputs(model, labels, np.full(len(labels), 5), np.zeros(len(labels), bool))
-    metrics = evaluate_split(outputs, CLASSES, "fraud", decision, with_intervals=True)
+    outputs = ScoredRows(model, labels, np.full(len(labels), 5), np.zeros(len(labels), bool))
+    metrics = judge_split(outputs, CLASSES, "fraud", decision, with_intervals=True)
     compared = compare_models(
         labels, RowPredictions(decision.choose(model), model), RowPredictions(baseline.argmax(axis=1), baseline), 1
     )
-    fields = {field.name: getattr(metrics, field.name) for field in dataclasses.fields(ClassificationMetrics)}
-    order_blind = BaselineMetrics(**fields, model="forest", split="test", comparison=compared)
+    fields = {field.name: getattr(metrics, field.name) for field in dataclasses.fields(Metrics)}
+    order_blind = ModelResult(**fields, name="order-blind", kind="forest", comparisons=compared)
     result = RunResult(
         splits={"test": metrics}, decision=decision, baseline=order_blind if with_baseline else None, no_baseline="none"
     )
     result = _with_baseline_alarms(result)
-    return result, next_step(result, FinishedTraining(settings=SETTINGS, epochs=30))
+    return result, next_step(result, Facts(settings=SETTINGS, epochs=30))
 
 
 def test_a_better_ranking_with_a_worthless_threshold_is_not_to_be_used():
     # The lowest of the held-out frauds sets the threshold, so that a fifth of all rows are alerts.
     labels, model, baseline = frauds(np.random.default_rng(0), 900, 36, 0.9, 7.0, 2.0)
     result, step = judged(labels, model, baseline, margin=2 * 0.8)
-    ranking, recall, _ = result.baseline.comparison
+    ranking, recall, _ = result.baseline.comparisons
     positive = result.metrics.positive
     assert ranking.is_better and positive.precision < 0.25, (positive, recall)
     assert not recall.is_better and positive.alerts > 80
@@ -77,7 +78,7 @@ def test_a_better_ranking_with_a_worthless_threshold_is_not_to_be_used():
 def test_a_useful_threshold_is_to_be_used_and_argmax_is_judged_by_its_ranking(rule):
     rows = frauds(np.random.default_rng(0), 2000, 200, 0.95, 5.0, 1.0)
     result, step = judged(*rows, margin=4.0, rule=rule)
-    assert result.baseline.comparison[1].is_better and result.not_yet == [] and step.startswith("use it")
+    assert result.baseline.comparisons[1].is_better and result.not_yet == [] and step.startswith("use it")
     worthless = frauds(np.random.default_rng(0), 900, 36, 0.9, 7.0, 2.0)
     for_rule, _ = judged(*worthless, margin=1.6, rule=rule)
     assert for_rule.not_yet and judged(*worthless, margin=1.6, rule="argmax")[0].not_yet == []
@@ -86,10 +87,10 @@ def test_a_useful_threshold_is_to_be_used_and_argmax_is_judged_by_its_ranking(ru
 def test_two_models_whose_alerts_are_nearly_all_right_are_too_easy_to_tell_apart():
     rows = frauds(np.random.default_rng(0), 400, 100, 1.0, 9.0, 9.0)
     result, _ = judged(*rows, margin=9.0)
-    recall = result.baseline.comparison[1]
+    recall = result.baseline.comparisons[1]
     assert recall.is_too_easy and not recall.is_better and result.not_yet == []
     many, _ = judged(*rows, margin=-2.0)  # every model finds all rows with so many alerts
-    recall = many.baseline.comparison[1]
+    recall = many.baseline.comparisons[1]
     assert min(recall.model, recall.baseline) > 0.95 and not recall.is_too_easy and many.not_yet
 
 
@@ -116,10 +117,10 @@ def test_each_label_of_several_classes_is_compared_at_its_threshold():
         assert of_label.model == pytest.approx((models[0].predicted == code)[labels == code].mean())
         highest = np.argsort(-baseline[:, code])[: (models[0].predicted == code).sum()]
         assert of_label.baseline == pytest.approx((labels[highest] == code).sum() / (labels == code).sum())
-    judged_at = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], Decision(), Sampled(600))
+    judged_at = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], Decision(), 600, "rows")
     assert judged_at == [], "argmax is judged by its ranking alone"
     decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 0.0))
-    (alarm,) = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], decision, Sampled(600))
+    (alarm,) = baseline_alarms([entries[0], replace(at_threshold["a"], low=-0.1)], decision, 600, "rows")
     assert alarm.kind == WEAK_THRESHOLD
 
 

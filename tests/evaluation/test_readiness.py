@@ -7,14 +7,15 @@ import pytest
 
 from seqclf.evaluation.alarms import Alarm
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import REASONS, RunResult, reasons_against
+from seqclf.evaluation.result import REASONS, RunResult, reasons_against
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import verdict_of
 
 LABELS = np.arange(400) % 2
-GOOD = evaluate_split(
-    SplitOutputs(3.0 * np.eye(2)[np.r_[1 - LABELS[:10], LABELS[10:]]], LABELS, LABELS + 3, LABELS < 0),
+GOOD = judge_split(
+    ScoredRows(3.0 * np.eye(2)[np.r_[1 - LABELS[:10], LABELS[10:]]], LABELS, LABELS + 3, LABELS < 0),
     ["no", "yes"],
     "yes",
     Decision(positive="yes"),
@@ -72,8 +73,8 @@ def share_of_yes(classes, rarest, rows, strength, draws):
     for _ in range(draws):
         labels = generator.choice(classes, rows, p=shares)
         logits = np.log(shares) + generator.normal(size=(rows, classes)) + strength * np.eye(classes)[labels]
-        outputs = SplitOutputs(logits, labels, labels + 3, labels < 0)
-        metrics = evaluate_split(outputs, names, positive, Decision(positive=positive), with_intervals=True)
+        outputs = ScoredRows(logits, labels, labels + 3, labels < 0)
+        metrics = judge_split(outputs, names, positive, Decision(positive=positive), with_intervals=True)
         yes += reasons_against(metrics, Decision(positive=positive), "test") == []
     return yes / draws
 
@@ -96,8 +97,8 @@ def test_a_model_that_ranks_well_is_to_be_used(classes, rarest, rows, least):
 @pytest.mark.parametrize("positive", ["yes", None])
 def test_rows_of_one_class_prove_nothing(positive):
     ones = np.ones(50, np.int64)
-    rows = SplitOutputs(3.0 * np.eye(2)[ones], ones, ones, ones < 0)
-    metrics = evaluate_split(rows, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
+    rows = ScoredRows(3.0 * np.eye(2)[ones], ones, ones, ones < 0)
+    metrics = judge_split(rows, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
     assert reasons_against(metrics, Decision(), "test") == [REASONS["no_better_than_chance"]]
 
 

@@ -9,13 +9,14 @@ import pyarrow as pa
 from seqclf.data.storage.store import SplitCounts
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.forcing_rows import ForcingRow
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 from seqclf.report.verdict import verdict_of
 
 LABELS = np.arange(40) % 2
-OUTPUTS = SplitOutputs(np.eye(2)[LABELS] * 3.0, LABELS, LABELS + 3, LABELS < 0)
-METRICS = evaluate_split(OUTPUTS, ["no", "yes"], "yes", Decision(), with_intervals=True)
+OUTPUTS = ScoredRows(np.eye(2)[LABELS] * 3.0, LABELS, LABELS + 3, LABELS < 0)
+METRICS = judge_split(OUTPUTS, ["no", "yes"], "yes", Decision(), with_intervals=True)
 RESULT = RunResult(splits={"validation": replace(METRICS, used_for=["epoch"]), "test": METRICS}, decision=Decision())
 
 
@@ -44,8 +45,8 @@ def test_a_result_without_rows_names_no_row_and_no_group():
     labels, names = np.arange(80) % 2, [f"patient {row // 4}" for row in range(80)]
     logits = 3.0 * np.eye(2)[np.where(np.arange(80) < 8, 1 - labels, labels)]  # two groups are wrong in all rows
     groups, lengths = np.arange(80) // 4, np.full(80, 5)
-    outputs = SplitOutputs(logits, labels, lengths, lengths > 5, groups, pa.array(names))
-    metrics = evaluate_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=False)
+    outputs = ScoredRows(logits, labels, lengths, lengths > 5, groups, pa.array(names))
+    metrics = judge_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=False)
     row = ForcingRow("yes", "patient 0", 0.1, 500.0, 400.0, False)
     result = RunResult(splits={"test": metrics}, decision=Decision(), forcing=(row,))
     assert "patient" in json.dumps(result.to_dict()), "else the test shows nothing"

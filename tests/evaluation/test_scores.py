@@ -12,19 +12,8 @@ from hypothesis import strategies as st
 
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import CROSS_FITTED, HELD_OUT
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import (
-    METADATA,
-    NETWORK,
-    ORDER_BLIND,
-    Scores,
-    positions_in,
-    read_contenders,
-    read_scores,
-    taken,
-    write_contenders,
-    write_scores,
-)
+from seqclf.evaluation.score_files import METADATA, read_run_scores, read_scores, write_run_scores, write_scores
+from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, ScoredRows, Scores, positions_in
 
 CLASSES = ["2", "10", "30"]
 
@@ -34,7 +23,7 @@ def outputs(rows, seed=0, *, grouped=False, probabilities=False):
     logits = generator.normal(size=(rows, 3)).astype(np.float32)
     shares = generator.dirichlet(np.ones(3), rows) if probabilities else None
     lengths = generator.integers(1, 9, rows)
-    return SplitOutputs(
+    return ScoredRows(
         logits if shares is None else np.log(shares),
         generator.integers(0, 3, rows),
         lengths,
@@ -80,7 +69,7 @@ def test_what_is_read_is_what_was_written(tmp_path_factory, rows, grouped, proba
 
 
 def test_row_groups_bound_the_memory_and_change_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("seqclf.evaluation.scores.MAX_BATCH_SCORES", 12)
+    monkeypatch.setattr("seqclf.evaluation.score_files.MAX_BATCH_SCORES", 12)
     written = scores({"test": outputs(9, grouped=True)})
     write_scores(tmp_path / "s.parquet", written)
     assert pq.ParquetFile(tmp_path / "s.parquet").num_row_groups == 3
@@ -90,10 +79,10 @@ def test_row_groups_bound_the_memory_and_change_nothing(tmp_path, monkeypatch):
 def test_the_files_of_a_run_keep_the_order_of_its_models(tmp_path):
     names = ["counts", *(f"head {number}" for number in range(11))]
     models = [scores({"test": outputs(5, seed)}, name=name) for seed, name in enumerate(names)]
-    write_contenders(tmp_path, [*models, scores({"test": outputs(5, 99)})])
-    assert [model.name for model in read_contenders(tmp_path)] == [*names, "network"]
+    write_run_scores(tmp_path, [*models, scores({"test": outputs(5, 99)})])
+    assert [model.name for model in read_run_scores(tmp_path)] == [*names, "network"]
     with pytest.raises(InputError, match="holds no scores of a finished run"):
-        read_contenders(tmp_path / "other")
+        read_run_scores(tmp_path / "other")
 
 
 def test_scores_of_another_tool_need_four_columns(tmp_path):
@@ -107,7 +96,7 @@ def test_scores_of_another_tool_need_four_columns(tmp_path):
     pq.write_table(pa.table(other), tmp_path / "mine.parquet")
     read = read_scores(tmp_path / "mine.parquet", run)
     assert (read.classes, read.label_type, read.model) == (CLASSES, "integer", "mine")
-    assert read.probabilities("test").tolist() == [[0.5, 0.25, 0.25]] * 6
+    assert read.splits["test"].probabilities().tolist() == [[0.5, 0.25, 0.25]] * 6
     with pytest.raises(InputError, match=r"mine\.parquet: does not name its classes; give against=SCORES"):
         read_scores(tmp_path / "mine.parquet")
 
@@ -208,12 +197,12 @@ def test_rows_of_a_run_are_found_by_their_positions_where_ids_repeat():
     rows = whole.splits["test"]._replace(ids=pa.array(["a"] * 5 + ["b"] * 4), positions=np.arange(9))
     whole = replace(whole, splits={"test": rows})
     order = np.array([1, 4, 8])
-    few = scores({"test": taken(rows, order)}, ORDER_BLIND)
+    few = scores({"test": rows.take(order)}, ORDER_BLIND)
     assert positions_in(few, whole, "test").tolist() == [1, 4, 8]
-    unnumbered = scores({"test": taken(rows, order)._replace(positions=None)}, ORDER_BLIND)
+    unnumbered = scores({"test": rows.take(order)._replace(positions=None)}, ORDER_BLIND)
     with pytest.raises(InputError, match="split test: has ids that repeat"):
         positions_in(unnumbered, whole, "test")
-    beyond = scores({"test": taken(rows, order)._replace(positions=np.array([1, 4, 9]))}, ORDER_BLIND)
+    beyond = scores({"test": rows.take(order)._replace(positions=np.array([1, 4, 9]))}, ORDER_BLIND)
     with pytest.raises(InputError, match="is in one file of scores only"):
         positions_in(beyond, whole, "test")
 

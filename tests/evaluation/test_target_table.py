@@ -3,23 +3,26 @@
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.special import logit
 from scipy.stats import norm
 from support.binary_scores import CLASSES, decision_options
 
 from seqclf.evaluation.choose_decision import choose_decision
-from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 from seqclf.evaluation.target_table import cost_of_picking, target_rows
-from seqclf.report.score_table import target_blocks
+from seqclf.report.threshold import target_blocks
 
 
 def rows_of(logits, labels, groups=None, classes=CLASSES, positive="yes", basis="held_out", **options):
     settings = decision_options({"confidence": None, **options})
     decision = choose_decision(settings, logits, labels, classes, positive, groups, "group", basis)
-    outputs = SplitOutputs(logits, labels, labels, labels < 0, groups)
-    return list(target_rows(settings, decision, outputs, classes, "group", basis)), decision
+    names = None if groups is None else pa.array(np.asarray(groups).astype(str))
+    outputs = ScoredRows(logits, labels, labels, labels < 0, groups, names)
+    return list(target_rows(settings, decision, outputs, classes, basis)), decision
 
 
 def draw(generator, rows, share, groups=None, correlation=0.0, distance=1.5):
@@ -106,8 +109,8 @@ def test_the_report_marks_the_configured_target():
     labels, scores = draw(np.random.default_rng(0), 2000, 0.2)
     logits = np.stack([-scores, scores], axis=1)
     rows, decision = rows_of(logits, labels, min_recall=0.7)
-    outputs = SplitOutputs(logits, labels, labels + 1, labels < 0)
-    metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
+    outputs = ScoredRows(logits, labels, labels + 1, labels < 0)
+    metrics = judge_split(outputs, CLASSES, "yes", decision, with_intervals=False)
     result = RunResult(splits={"test": metrics}, decision=decision, targets=tuple(rows))
     assert RunResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
     table = target_blocks(result)[0]

@@ -10,8 +10,8 @@ import pytest
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.figures import hue
 from seqclf.documents.html import render_body
-from seqclf.report.report import Mistake
-from seqclf.report.sections.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
+from seqclf.report.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
+from seqclf.report.reported import Mistake
 
 
 def page_of(**changes):

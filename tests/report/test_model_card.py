@@ -7,8 +7,9 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.run_result import RunResult
-from seqclf.report.model_card import model_card
+from seqclf.evaluation.result import RunResult
+from seqclf.report.document import card_text
+from seqclf.report.reported import Reported
 
 FIELD = {
     "kind": "category",
@@ -34,7 +35,7 @@ def card(classes=("a", "b", "c"), label="label", model=None):
         "metrics": {},
         "versions": {"seqclf": "1"},
     }
-    return model_card(manifest, RunResult.from_dict({}))
+    return card_text(Reported(result=RunResult.from_dict({}), manifest=manifest))
 
 
 @pytest.mark.parametrize(

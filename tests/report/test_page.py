@@ -16,15 +16,16 @@ from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import score
-from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.calibration import calibration_of, fit_temperature
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
-from seqclf.evaluation.run_result import RunResult
-from seqclf.report.figures import MARGIN
-from seqclf.report.page import write_report
-from seqclf.report.report import Report, worst_mistakes
-from seqclf.report.sections.threshold import operating_points, threshold_section
+from seqclf.evaluation.result import Facts, ModelResult, RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
+from seqclf.report.charts import MARGIN
+from seqclf.report.document import write_page
+from seqclf.report.reported import Reported, worst_mistakes
+from seqclf.report.threshold import operating_points, threshold_section
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
 SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
@@ -47,34 +48,42 @@ def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="
         logits = generator.normal(size=(rows, len(classes))).astype(np.float32)
         logits[np.arange(rows), truth] += separation
         lengths = generator.integers(1, 400, rows)
-        outputs[split] = SplitOutputs(logits, truth, lengths, lengths > 350)
+        outputs[split] = ScoredRows(logits, truth, lengths, lengths > 350)
     validation = outputs["validation"]
     if decision is None:
         decision = choose_decision(decision_options(SETTINGS), validation.logits, validation.labels, classes, positive)
     metrics = {
-        split: evaluate_split(split_outputs, classes, positive, decision, with_intervals=split != "train")
+        split: judge_split(split_outputs, classes, positive, decision, with_intervals=split != "train")
         for split, split_outputs in outputs.items()
     }
-    evaluation = Evaluation(outputs, decision)
-    baseline = {"model": "logistic regression", "split": "test", **metrics["validation"].to_dict()}
+    baseline = {
+        "name": "order-blind",
+        "kind": "logistic regression",
+        "comparisons": [],
+        **metrics["validation"].to_dict(),
+    }
     curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
     curves["validation/average_precision"] = 0.625
     speed = {"tokens_per_s": 1e5, "padding_efficiency": 0.95, "memory_mb": 500.0}
     history = [{"epoch": k, "step": k, **speed, **curves} for k in range(30)]
-    return Report(
+    scored = {split: (part.logits, part.labels) for split, part in outputs.items()}
+    result = RunResult(
+        splits=metrics,
+        rows=outputs,
+        decision=decision,
+        baseline=ModelResult.from_dict(baseline),
+        calibration=calibration_of(scored, fit_temperature(validation.logits, validation.labels), False),
+    )
+    return Reported(
         title="cards",
-        result=RunResult(
-            splits=metrics,
-            decision=decision,
-            baseline=BaselineMetrics.from_dict(baseline),
-            calibration=calibration_of(outputs, fit_temperature(validation.logits, validation.labels), False),
+        result=result,
+        facts=Facts(
+            history=history,
+            best_epoch=7,
+            warnings=[f"a column named {EVIL}"],
+            settings={"seed": 0, "monitor": "average_precision"},
         ),
-        evaluation=evaluation,
-        mistakes=worst_mistakes(evaluation, classes, described),
-        history=history,
-        best_epoch=7,
-        warnings=[f"a column named {EVIL}"],
-        config={"seed": 0, "monitor": "average_precision"},
+        mistakes=worst_mistakes(result, described),
         versions={"seqclf": "1"},
     )
 
@@ -98,7 +107,7 @@ def rendered(reports, tmp_path_factory):
     """The text of each page by file name. Drawing the figures takes most of the time, so it is done once."""
     folder = tmp_path_factory.mktemp("rendered")
     for name, report in reports.items():
-        write_report(report, folder / name)
+        write_page(folder / name, report)
     return {name: (folder / name).read_text(encoding="utf-8") for name in reports}
 
 
@@ -128,12 +137,11 @@ def test_the_page_is_small_and_loads_nothing_from_elsewhere(reports, pages):
 )
 def test_the_page_has_a_line_for_each_number_of_the_network(tmp_path, name, line):
     report = simulated_report(rows=300)
-    outputs = dict(report.evaluation.outputs)
+    outputs = dict(report.result.rows)
     rows = outputs[report.split]
     values = rows.lengths / 2 if name == "tokens_read" else np.full(len(rows.labels), 2.5)
     outputs[report.split] = rows._replace(extra={name: values, "pooled": np.zeros((len(values), 2))})
-    evaluation = replace(report.evaluation, outputs=outputs)
-    write_report(replace(report, evaluation=evaluation), tmp_path / "outputs.html")
+    write_page(tmp_path / "outputs.html", replace(report, result=replace(report.result, rows=outputs)))
     text = visible_text((tmp_path / "outputs.html").read_text(encoding="utf-8"))
     assert line in text and "pooled" not in text
 
@@ -161,8 +169,7 @@ def report_with(text, has_positive):
         report,
         title=text,
         mistakes=[mistake._replace(row=mistake.row._replace(id=text)) for mistake in report.mistakes],
-        warnings=[text],
-        config={**report.config, "note": text},
+        facts=replace(report.facts, warnings=[text], settings={**report.facts.settings, "note": text}),
         versions={text: text},
     )
 
@@ -173,7 +180,7 @@ def test_text_from_outside_never_becomes_markup(tmp_path, evil, has_positive):
     """A page with hostile text has the tags and attributes of one with harmless text in the same positions."""
     parsed = []
     for text in ("harmless", evil):
-        write_report(report_with(text, has_positive), tmp_path / "report.html")
+        write_page(tmp_path / "report.html", report_with(text, has_positive))
         content = (tmp_path / "report.html").read_text(encoding="utf-8")
         (title,) = re.findall(r"<h1>(.*?)</h1>", content)
         assert title == str(escape(text))
@@ -186,8 +193,7 @@ def test_text_from_outside_never_becomes_markup(tmp_path, evil, has_positive):
 def test_an_evaluation_has_a_page_without_epochs(reports, tmp_path):
     report = reports["two_classes.html"]
     result = replace(report.result, calibration=None, baseline=None)
-    without = {"result": result, "history": (), "best_epoch": None, "config": None}
-    write_report(replace(report, **without, versions={}, warnings=[]), tmp_path / "page.html")
+    write_page(tmp_path / "page.html", replace(report, result=result, facts=Facts(), versions={}))
     page = visible_text((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert "Epochs" not in page and "Calibration error" in page
     assert page.endswith("Provenance -")
@@ -209,8 +215,8 @@ def test_epochs_count_from_one_and_many_are_folded(reports, rendered, tmp_path):
     assert 'scope="row"' not in visible and ">chosen<" in folded
     assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
     assert "Every validation (30)" in folded
-    history = reports["two_classes.html"].history[:9]
-    write_report(replace(reports["two_classes.html"], history=history), tmp_path / "short.html")
+    facts = replace(reports["two_classes.html"].facts, history=reports["two_classes.html"].facts.history[:9])
+    write_page(tmp_path / "short.html", replace(reports["two_classes.html"], facts=facts))
     (epochs,) = re.findall(r'<section id="epochs">.*?</section>', (tmp_path / "short.html").read_text(), re.DOTALL)
     assert "<details" not in epochs and epochs.count(best) == 1
 
@@ -223,7 +229,7 @@ def test_the_page_says_what_it_is_about(reports, tmp_path):
         created=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
         sources={"train": "cards.parquet", "validation": "20% of train, at random", "test": EVIL},
     )
-    write_report(report, tmp_path / "report.html")
+    write_page(tmp_path / "report.html", report)
     page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
     facts = page[: page.index(" Verdict ")]
     assert f"Data train: cards.parquet validation: 20% of train, at random test: {escape(EVIL)} Rows train" in facts
@@ -282,9 +288,9 @@ def test_the_threshold_section_shows_what_a_target_changes_with_any_number_of_cl
     rows = {name: (before, after) for name, before, after in section.blocks[1].rows}
     assert rows["recall of loud"][0] < rows["recall of loud"][1]
     assert rows["precision of loud"][0] > rows["precision of loud"][1]
-    accuracy = (report.evaluation.last.logits.argmax(axis=1) == report.labels).mean()
+    accuracy = (report.rows.logits.argmax(axis=1) == report.rows.labels).mean()
     assert rows["accuracy"] == (score(accuracy), score(report.metrics.accuracy))
-    write_report(report, tmp_path / "report.html")
+    write_page(tmp_path / "report.html", report)
     assert "rows given loud" in visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert threshold_section(simulated_report(rows=90, labels=labels, positive=None, decision=Decision())) is None
 
@@ -301,9 +307,8 @@ def test_the_page_fits_the_width_of_the_window(reports, pages, width):
 @needs_chromium
 def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
     report = reports["two_classes.html"]
-    evaluation = report.evaluation
-    threshold = evaluation.decision.threshold_of(1)
-    points, _ = operating_points(report.labels == 1, evaluation.probabilities[:, 1], threshold)
+    threshold = report.result.decision.threshold_of(1)
+    points, _ = operating_points(report.rows.labels == 1, report.probabilities[:, 1], threshold)
     move_slider = """
       const slider = document.getElementById("threshold-slider"), readings = [];
       for (const index of [0, 40, 120, slider.max]) {

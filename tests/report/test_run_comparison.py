@@ -10,12 +10,12 @@ from sklearn.metrics import average_precision_score
 
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
-from seqclf.evaluation.comparison import compare_models
+from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.judge import Facts, judge
-from seqclf.evaluation.ladder import most_probable
-from seqclf.evaluation.results import SplitOutputs
-from seqclf.evaluation.scores import NETWORK, Scores, taken, write_contenders
+from seqclf.evaluation.judge import judge
+from seqclf.evaluation.result import Facts
+from seqclf.evaluation.score_files import write_run_scores
+from seqclf.evaluation.scores import NETWORK, ScoredRows, Scores
 from seqclf.report.run_comparison import compare_runs, show_comparison
 
 ROWS = 400
@@ -30,7 +30,7 @@ def outputs(quality, seed=0, *, groups=None, first=0):
     labels = LABELS[numbers % ROWS]
     logits[np.arange(ROWS), labels] += quality
     ids = pa.array([f"row {number}" for number in numbers])
-    return SplitOutputs(logits, labels, np.ones(ROWS, np.int64), np.zeros(ROWS, bool), groups, None, ids)
+    return ScoredRows(logits, labels, np.ones(ROWS, np.int64), np.zeros(ROWS, bool), groups, None, ids)
 
 
 LEAKS = dict.fromkeys(("rows", "distinct", "conflicting_sequences", "conflicting_rows"), 0)
@@ -57,8 +57,8 @@ def write_run(folder, rows, *, positive="yes", monitor=None, **changed):
         **{name: default_settings(name) for name in names},
         **changed,
     }
-    result = judge([network], Facts(monitor=monitor), Decision(positive=positive)).result
-    write_contenders(folder / "scores", [network])
+    result = judge([network], Facts(monitor=monitor), Decision(positive=positive))
+    write_run_scores(folder / "scores", [network])
     about = {"step": 1, "seconds": 1.0 + config["seed"], "weights": 1234, "by_validation": None}
     (folder / "fit.json").write_text(json.dumps(about))
     (folder / "data.json").write_text(json.dumps({"report": {}, "leaks": LEAKS, "warnings": []}))
@@ -78,9 +78,7 @@ def precision(rows):
 
 def paired(rows, other, group=None):
     """The deciding comparison of two models, whose rows are in the same order."""
-    first, second = (
-        most_probable(np.exp(one.logits) / np.exp(one.logits).sum(axis=1, keepdims=True)) for one in (rows, other)
-    )
+    first, second = (RowPredictions(one.predicted(), one.probabilities()) for one in (rows, other))
     return compare_models(LABELS, first, second, 1, group=group)[0]
 
 
@@ -132,7 +130,7 @@ def test_rows_of_groups_count_by_their_groups(tmp_path):
 def test_rows_in_another_order_are_matched_by_their_ids(tmp_path):
     good, poor = outputs(2.0), outputs(1.0, 1)
     order = np.random.default_rng(0).permutation(ROWS)
-    runs = [write_run(tmp_path / "a", good), write_run(tmp_path / "b", taken(poor, order), model=model(layers=2))]
+    runs = [write_run(tmp_path / "a", good), write_run(tmp_path / "b", poor.take(order), model=model(layers=2))]
     assert compare_runs(runs).settings[1].difference == paired(poor, good)
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.metrics import Metrics
+from seqclf.evaluation.result import ModelResult, RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import out_of_100, row_counts, verdict_of
 
@@ -19,8 +20,8 @@ def split_metrics(confusion, classes, positive=None):
     """Metrics of a split with a confusion matrix."""
     confusion = np.array(confusion)
     labels, predicted = np.repeat(np.indices(confusion.shape).reshape(2, -1), confusion.ravel(), axis=1)
-    outputs = SplitOutputs(np.eye(len(classes))[predicted] * 3.0, labels, np.full(len(labels), 5), labels < 0)
-    return evaluate_split(outputs, list(classes), positive, Decision(), with_intervals=True)
+    outputs = ScoredRows(np.eye(len(classes))[predicted] * 3.0, labels, np.full(len(labels), 5), labels < 0)
+    return judge_split(outputs, list(classes), positive, Decision(), with_intervals=True)
 
 
 FRAUD = split_metrics([[876, 124], [14, 86]], ("no", "fraud"), "fraud")
@@ -34,7 +35,7 @@ def verdict(metrics, decision=None, **known):
 
 def entry(metric, model, baseline, half_width):
     difference = model - baseline
-    return MetricComparison(
+    return Comparison(
         metric=metric,
         model=model,
         baseline=baseline,
@@ -45,8 +46,8 @@ def entry(metric, model, baseline, half_width):
 
 
 def comparison_sentence(*entries):
-    fields = {field.name: getattr(FRAUD, field.name) for field in dataclasses.fields(ClassificationMetrics)}
-    baseline = BaselineMetrics(**fields, model="logistic regression", split="test", comparison=list(entries))
+    fields = {field.name: getattr(FRAUD, field.name) for field in dataclasses.fields(Metrics)}
+    baseline = ModelResult(**fields, name="order-blind", kind="logistic regression", comparisons=list(entries))
     return verdict(FRAUD, baseline=baseline).comparison
 
 

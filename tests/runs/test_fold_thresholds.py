@@ -10,7 +10,7 @@ import seqclf
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.builtin import transactions
 from seqclf.evaluation.choose_decision import margin_of
-from seqclf.evaluation.scores import read_contenders
+from seqclf.evaluation.score_files import read_run_scores
 from seqclf.evaluation.thresholds import AVERAGE, SURE, rank_of
 
 SEEDS = int(os.environ.get("SOAK_SEEDS", "20"))
@@ -37,7 +37,7 @@ def test_the_bundle_finds_at_least_what_the_ranks_of_the_out_of_fold_scores_say(
         run = seqclf.fit(str(folder / "train.parquet"), label="fraud", overrides=settings, folder=folder / "run")
         source = run.classifier.table_source(str(folder / "test.parquet"))
         parts = [predict_labelled(run.classifier, source, "fraud", None).outputs]
-        parts += [read_contenders(folder / "run/scores")[-1].splits["test"]]
+        parts += [read_run_scores(folder / "run/scores")[-1].splits["test"]]
         (new, is_fraud), (scores, labels) = ((margin_of(part.logits, 1), part.labels == 1) for part in parts)
         ranked, count = -np.sort(-scores[labels]), int(labels.sum())
         average, sure = (rank_of("min_recall", each, 0.8, count, 0.95) or count for each in (AVERAGE, SURE))

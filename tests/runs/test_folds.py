@@ -13,7 +13,7 @@ import seqclf
 from seqclf import InputError
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.judge import judge
-from seqclf.evaluation.scores import read_contenders
+from seqclf.evaluation.score_files import read_run_scores
 from seqclf.report.run_files import read_run
 from seqclf.runs import all_rows, prepare, training
 from seqclf.settings.base import parse_options
@@ -48,9 +48,9 @@ def folder(tmp_path_factory):
 
 
 def test_each_row_is_scored_once_by_the_model_that_did_not_see_it(folder):
-    joined = read_contenders(folder / "run/scores")[-1].splits["test"]
+    joined = read_run_scores(folder / "run/scores")[-1].splits["test"]
     assert sorted(joined.ids.to_pylist()) == sorted(table()["id"].to_pylist())
-    parts = [read_contenders(folder / f"run/fold-{fold}/scores")[-1].splits["test"] for fold in range(3)]
+    parts = [read_run_scores(folder / f"run/fold-{fold}/scores")[-1].splits["test"] for fold in range(3)]
     scales = [np.ptp(part.logits, axis=1).mean() for part in parts]
     expected = [part.logits * (scales[0] / scale) for part, scale in zip(parts, scales, strict=True)]
     assert joined.logits == pytest.approx(np.concatenate(expected), rel=1e-5, abs=1e-6)
@@ -60,7 +60,7 @@ def test_each_row_is_scored_once_by_the_model_that_did_not_see_it(folder):
 
 def test_the_folds_are_judged_together_by_groups(folder):
     metrics = json.loads((folder / "run/metrics.json").read_text())
-    joined = read_contenders(folder / "run/scores")[-1].splits["test"]
+    joined = read_run_scores(folder / "run/scores")[-1].splits["test"]
     assert metrics["test"]["accuracy"] == pytest.approx((joined.logits.argmax(1) == joined.labels).mean())
     assert metrics["test"]["groups"]["count"] == ROWS // 3
     predictions = pq.read_table(folder / "run/predictions.parquet")
@@ -95,8 +95,8 @@ def test_rows_of_the_folds_are_left_out_by_hand(folder, empty_shell):
 
 
 def test_a_row_in_the_validation_of_several_folds_counts_once(folder):
-    ids = read_contenders(folder / "run/scores")[-1].splits["validation"].ids.to_pylist()
-    parts = [read_contenders(folder / f"run/fold-{fold}/scores")[-1].splits["validation"].ids for fold in range(3)]
+    ids = read_run_scores(folder / "run/scores")[-1].splits["validation"].ids.to_pylist()
+    parts = [read_run_scores(folder / f"run/fold-{fold}/scores")[-1].splits["validation"].ids for fold in range(3)]
     assert len(ids) == len(set(ids)) < sum(map(len, parts))
 
 
@@ -191,7 +191,7 @@ def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_othe
         assert (found[own] == decision.choose(rows.logits[own])).all()
     judged = json.loads((tmp_path / "run/metrics.json").read_text())["test"]
     assert judged["positive"]["alerts"] == found.sum()
-    assert judge(contenders, facts, options).result.to_dict()["test"] == judged
+    assert judge(contenders, facts, options).to_dict()["test"] == judged
     recipe = json.loads((tmp_path / "run/bundle/manifest.json").read_text())["recipe"]
     assert recipe["decision"] == {**settings["decision"], "holdout": "auto"}
 
@@ -214,7 +214,7 @@ def test_the_folds_guess_the_positive_label_once(tmp_path):
     overrides = [*SETTINGS, *FOLDS, f"data.cache_dir={tmp_path / 'cache'}", "data.group=g", "export=false"]
     overrides += ["trainer.max_epochs=1"]
     seqclf.fit(data, label="label", overrides=overrides, folder=tmp_path / "run")
-    parts = [read_contenders(tmp_path / f"run/fold-{fold}/scores")[-1] for fold in range(3)]
+    parts = [read_run_scores(tmp_path / f"run/fold-{fold}/scores")[-1] for fold in range(3)]
     assert [part.positive for part in parts] == [parts[0].positive] * 3
     given = [yaml.safe_load((tmp_path / f"run/fold-{fold}/config.yaml").read_text())["data"] for fold in range(3)]
     assert [data["infer"] for data in given] == [True, False, False]  # the fields of the first fold are those of all

@@ -8,9 +8,10 @@ from support.table_files import write
 from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_table
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
-from seqclf.report.score_table import short_score_table
+from seqclf.evaluation.result import ModelResult, RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
+from seqclf.report.score_tables import short_score_table
 from seqclf.runs.overview import show_dataset
 
 
@@ -26,9 +27,11 @@ def test_dropped_rows_are_counted_with_the_splits(options, tmp_path):
 def scored(labels, positive):
     generator = np.random.default_rng(0)
     truth = np.arange(60) % len(labels)
-    outputs = SplitOutputs(generator.normal(size=(60, len(labels))), truth, truth + 1, truth < 0)
-    judged = evaluate_split(outputs, labels, positive, Decision(), with_intervals=True)
-    baseline = BaselineMetrics.from_dict({"model": "logistic regression", "split": "test", **judged.to_dict()})
+    outputs = ScoredRows(generator.normal(size=(60, len(labels))), truth, truth + 1, truth < 0)
+    judged = judge_split(outputs, labels, positive, Decision(), with_intervals=True)
+    baseline = ModelResult.from_dict(
+        {"name": "order-blind", "kind": "logistic regression", "comparisons": [], **judged.to_dict()}
+    )
     splits = dict.fromkeys(("train", "validation", "test"), judged)
     return RunResult(splits=splits, decision=Decision(), baseline=baseline)
 

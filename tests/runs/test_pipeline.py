@@ -31,7 +31,7 @@ SETTINGS += ["data.split.validation=0.3", "trainer.max_epochs=2", "data.id=id", 
 SETTINGS += ["model=lstm"]  # which is exported faster than several heads
 GUARANTEE = ("decision.min_recall=0.5", "decision.calibrate=true")
 UNSHOWN = ("export=false", "baseline=false")  # makes a run quick
-CALLS = ["score_contenders", "judge_scores", "write_bundle", "write_run_report"]  # of the steps after the training
+CALLS = ["score_models", "judge_scores", "write_bundle", "write_run_page"]  # of the steps after the training
 
 
 EACH_WRITE = int(os.environ.get("SEQCLF_TEST_EACH_WRITE", "5"))  # 1: a kill at every write, 2 minutes
@@ -95,13 +95,13 @@ def test_a_run_that_is_killed_in_each_of_its_steps_has_the_results_of_an_unbroke
 def test_other_settings_and_damaged_files_are_not_taken_for_finished_steps(tmp_path, monkeypatch, unbroken):
     run, asked = tmp_path / "run", []
     train(run, "export=false", cache=unbroken.cache)
-    original = steps_module.score_contenders
+    original = steps_module.score_models
 
     def score(*arguments, **options):
         asked.append("score")
         return original(*arguments, **options)
 
-    monkeypatch.setattr(steps_module, "score_contenders", score)
+    monkeypatch.setattr(steps_module, "score_models", score)
     train(run, "export=false", cache=unbroken.cache)
     assert asked == []
     train(run, *UNSHOWN, cache=unbroken.cache)

@@ -9,7 +9,7 @@ import seqclf.runs.predictions as predictions_module
 from seqclf import InputError
 from seqclf.data.schema.schema import typed_labels
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.runs.predictions import write_predictions
 
 CLASSES = ["0", "1"]
@@ -22,7 +22,7 @@ def random_rows(rows, classes=2, seed=0, with_groups=True):
     ids = pa.array([f"{seed}-{row}" for row in range(rows)], pa.string())
     logits = generator.normal(size=(rows, classes)).astype(np.float32)
     named = names if with_groups else None
-    return SplitOutputs(logits, labels, lengths, np.zeros(rows, bool), group_names=named, ids=ids)
+    return ScoredRows(logits, labels, lengths, np.zeros(rows, bool), group_names=named, ids=ids)
 
 
 def strange_of(outputs):

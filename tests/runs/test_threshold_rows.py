@@ -11,7 +11,7 @@ from support.binary_scores import decision_options
 
 import seqclf
 from seqclf.evaluation.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
-from seqclf.evaluation.scores import read_contenders
+from seqclf.evaluation.score_files import read_run_scores
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.heads.network import HeadsClassifier
 from seqclf.models.network import cross_fits
@@ -41,11 +41,11 @@ def train(folder, *overrides):
 
 
 def network_of(run):
-    return read_contenders(run.folder / "scores")[-1]
+    return read_run_scores(run.folder / "scores")[-1]
 
 
 def basis_of(run):
-    return read_contenders(run.folder / "scores")[-1].basis
+    return read_run_scores(run.folder / "scores")[-1].basis
 
 
 @pytest.mark.parametrize(

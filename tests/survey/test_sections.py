@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from seqclf.documents.terminal import console, show_section
-from seqclf.survey.document import _majority_metrics, survey_sections
+from seqclf.evaluation.metrics import majority_metrics
+from seqclf.survey.document import survey_sections
 from seqclf.survey.outlook import ThresholdOutlook
 
 THRESHOLDS = [
@@ -54,8 +55,9 @@ def test_what_each_threshold_will_rest_on_is_shown(printed_lines, surveyed):
 
 def test_the_baseline_is_shown_beside_the_majority_class(printed_lines, surveyed):
     lines = printed_lines(surveyed)
-    metrics = [by_split["test"] for by_split in surveyed.baseline.models.values()]
-    majority = _majority_metrics(surveyed, metrics[0].support_by_class)
+    metrics = [by_split["test"] for by_split in surveyed.baseline.values()]
+    largest = max(surveyed.classes, key=lambda label: surveyed.classes[label]["train"])
+    majority = majority_metrics(metrics[0].support_by_class, largest, surveyed.positive)
     columns = [
         [entry.accuracy, entry.recall, entry.f1, of_bad.recall, of_bad.average_precision, of_bad.auroc]
         for entry in (majority, *metrics)
@@ -83,9 +85,8 @@ def test_labels_are_not_read_as_markup(printed_lines, surveyed):
 
 
 @pytest.mark.parametrize("rows", [(9, 5), (0, 5)])
-def test_the_majority_class_is_that_of_training(surveyed, rows):
-    counts = {"a": {"train": 29}, "b": {"train": 9}}
-    found = _majority_metrics(replace(surveyed, positive="b", classes=counts), dict(zip("ab", rows, strict=True)))
+def test_the_metrics_of_the_majority_class_are_those_of_constant_scores(rows):
+    found = majority_metrics(dict(zip("ab", rows, strict=True)), "a", positive="b")
     both = all(rows)
     accuracy = rows[0] / sum(rows)
     assert (found.accuracy, found.recall, found.f1) == pytest.approx((accuracy, 0.5 * both, accuracy / (1 + accuracy)))

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.baseline_scores import baseline_metrics, score_baseline
+from seqclf.evaluation.baseline_scores import best_model, metrics_of, score_baseline
 from seqclf.survey.survey import survey_dataset
 
 
@@ -82,9 +82,10 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
 
 def test_baseline_scores_are_kept_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
-    assert survey.baseline == baseline_metrics(score_baseline(dataset))
+    scored = score_baseline(dataset)
+    assert survey.baseline == {scores.model: metrics_of(scores, dataset.positive) for scores in scored}
     assert len(list(dataset.folder.glob("baseline-*/*.parquet"))) == 2
-    assert survey.baseline.models[survey.baseline.model]["test"].recall == 1.0
+    assert survey.baseline[best_model(survey.baseline, "average_precision")]["test"].recall == 1.0
 
 
 def test_many_classes_and_fields_get_a_quick_baseline_that_training_does_not_take(options, tmp_path, capsys):
@@ -97,11 +98,11 @@ def test_many_classes_and_fields_get_a_quick_baseline_that_training_does_not_tak
     data_options = options(train=tmp_path / "t.parquet", label="y")
     dataset = prepare(data_options)
     survey = survey_dataset(dataset, data_options, baseline=True)
-    assert list(survey.baseline.models) == ["logistic regression"] and "C=3 alone" in capsys.readouterr().err
+    assert list(survey.baseline) == ["logistic regression"] and "C=3 alone" in capsys.readouterr().err
     assert survey.single_field_recall["n"] > 0.9 > survey.single_field_recall["x"]
     assert [scores.model for scores in score_baseline(dataset)] == ["logistic regression", "gradient boosting"]
     kept = survey_dataset(dataset, data_options, baseline=True)
-    assert len(kept.baseline.models) == 2, "the scores of a training are there already"
+    assert len(kept.baseline) == 2, "the scores of a training are there already"
 
 
 def test_damaged_scores_of_the_baseline_are_computed_again(dataset_and_survey):
@@ -112,7 +113,7 @@ def test_damaged_scores_of_the_baseline_are_computed_again(dataset_and_survey):
     for damaged in (b"", intact[:-1], intact.replace(b"PAR1", b"PAR2")):
         path.write_bytes(damaged)
         for scores, again in zip(first, score_baseline(dataset), strict=True):
-            np.testing.assert_array_equal(again.probabilities("test"), scores.probabilities("test"))
+            np.testing.assert_array_equal(again.splits["test"].probabilities(), scores.splits["test"].probabilities())
         assert path.read_bytes() == intact
 
 
@@ -121,14 +122,14 @@ def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_a
     monkeypatch.setattr("seqclf.evaluation.baseline_scores.MAX_FITTED_TOKENS", 350)
     monkeypatch.setattr("seqclf.evaluation.baseline_scores.SCORES_FORMAT", "sampled")
     scored = score_baseline(dataset)
-    metrics = baseline_metrics(scored)
-    (best,) = (scores for scores in scored if scores.model == metrics.model)
+    best = scored[0]
+    metrics = metrics_of(best, dataset.positive)["test"]
     outputs = best.splits["test"]
     split = dataset.splits["test"]
     rows = [split.ids.index(one).as_py() for one in outputs.ids]
-    predicted = best.predictions("test").predicted
-    assert 0 < len(rows) == len(predicted) == metrics.models[metrics.model]["test"].rows < len(split.labels)
-    assert (predicted == split.labels[rows]).mean() == metrics.models[metrics.model]["test"].accuracy
+    predicted = outputs.predicted()
+    assert 0 < len(rows) == len(predicted) == metrics.rows < len(split.labels)
+    assert (predicted == split.labels[rows]).mean() == metrics.accuracy
 
 
 def test_groups_are_counted_by_split(options, tmp_path):

@@ -24,8 +24,8 @@ from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line, without_credentials
 from seqclf.evaluation.metrics import MACRO_METRICS, metric_key
-from seqclf.evaluation.results import Evaluation
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import RunResult
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.system.run_folder import is_resumed
 
 Result = TypeVar("Result")
@@ -66,8 +66,8 @@ class FinishedRun:
     folder: Path
     epochs: int
     dataset: Dataset
-    evaluation: Evaluation
     result: RunResult
+    rows: Mapping[str, ScoredRows]
     report: Path | None
     bundle: Path | None
 

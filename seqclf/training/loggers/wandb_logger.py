@@ -26,7 +26,7 @@ from seqclf.errors import first_line, without_credentials
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import ranking_scores
-from seqclf.evaluation.results import SplitOutputs
+from seqclf.evaluation.scores import ScoredRows
 from seqclf.system.run_folder import FOLD
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
 
@@ -44,15 +44,16 @@ def log_result(run: Any, finished: FinishedRun) -> None:
     """Log the scores, plots and report of a finished run. `run`: the object that `wandb.init` returned."""
     import wandb
 
-    evaluation, result, classes = finished.evaluation, finished.result, finished.dataset.classes
+    result, classes = finished.result, finished.dataset.classes
     split, metrics, scores = result.split, result.metrics, finished.result.scores()
     panels: dict[str, Any] = {"epoch": finished.epochs - 1}
     for name in dict.fromkeys(["validation", split]):
-        panels |= _confusion_matrix(name, evaluation.outputs[name], result.decision, classes)
+        panels |= _confusion_matrix(name, finished.rows[name], result.decision, classes)
     if metrics.positive is not None and metrics.positive.average_precision is not None:
         label, index = metrics.positive.label, classes.index(metrics.positive.label)
-        score = ranking_scores(evaluation.probabilities)[:, index]
-        panels |= _curves(split, evaluation.last.labels == index, score, label)
+        rows = finished.rows[split]
+        score = ranking_scores(rows.probabilities(result.decision))[:, index]
+        panels |= _curves(split, rows.labels == index, score, label)
     panels |= {f"{name}/{key}": value for name in scores if name not in CURVED for key, value in scores[name].items()}
     if finished.report is not None:
         # The report is logged without W&B's style sheet, which would have to be loaded from the W&B server.
@@ -62,8 +63,8 @@ def log_result(run: Any, finished: FinishedRun) -> None:
     # epoch and not the score of the exported model.
     run.summary.update({f"{name}/{key}": value for name in scores for key, value in scores[name].items()})
     if result.baseline is not None:
-        run.summary["baseline/model"] = result.baseline.model
-        for entry in result.baseline.comparison:
+        run.summary["baseline/model"] = result.baseline.kind
+        for entry in result.baseline.comparisons:
             run.summary[f"baseline/difference_in_{re.sub(r'[^a-zA-Z0-9]+', '_', entry.title)}"] = entry.difference
     for alarm in metrics.alarms:
         run.alert(title=alarm.kind.replace("_", " "), text=f"{alarm.text}. Try {alarm.remedy}.")
@@ -83,12 +84,12 @@ def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool) -> None:
         run.log_artifact(model)
 
 
-def _confusion_matrix(split: str, outputs: SplitOutputs, decision: Decision, classes: list[str]) -> dict[str, Any]:
+def _confusion_matrix(split: str, outputs: ScoredRows, decision: Decision, classes: list[str]) -> dict[str, Any]:
     import wandb
 
     if len(classes) > MAX_CLASSES:
         return {}
-    predicted = outputs.chosen(decision).tolist()
+    predicted = outputs.predicted(decision).tolist()
     plot = wandb.plot.confusion_matrix(y_true=outputs.labels.tolist(), preds=predicted, class_names=classes)
     return {f"{split}/confusion_matrix": plot}
 

@@ -9,17 +9,18 @@ import pytest
 from pydantic import TypeAdapter
 
 from seqclf.config.composition import compose_config
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
-from seqclf.evaluation.run_result import RunResult
+from seqclf.evaluation.result import ModelResult, RunResult
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import judge_split
 from seqclf.settings.training import LoggerOptions
 from seqclf.training.loggers.run_logger import FinishedRun
 
 CLASSES = ["no", "yes"]
 COMPARISON = [
-    MetricComparison(metric="recall", model=0.8, baseline=0.7, difference=0.1, low=0.02, high=0.18),
-    MetricComparison(metric="accuracy", model=0.9, baseline=0.9, difference=0.0, low=-0.04, high=0.04),
+    Comparison(metric="recall", model=0.8, baseline=0.7, difference=0.1, low=0.02, high=0.18),
+    Comparison(metric="accuracy", model=0.9, baseline=0.9, difference=0.0, low=-0.04, high=0.04),
 ]
 
 
@@ -60,16 +61,16 @@ def finished(tmp_path) -> FinishedRun:
         labels = np.arange(40) % 2
         logits = generator.standard_normal((40, 2)).astype(np.float32)
         logits[np.arange(40), labels] += 1
-        outputs[split] = SplitOutputs(logits, labels, generator.integers(1, 30, 40), np.zeros(40, bool))
+        outputs[split] = ScoredRows(logits, labels, generator.integers(1, 30, 40), np.zeros(40, bool))
     metrics = {
-        split: evaluate_split(rows, CLASSES, "yes", Decision(), with_intervals=False) for split, rows in outputs.items()
+        split: judge_split(rows, CLASSES, "yes", Decision(), with_intervals=False) for split, rows in outputs.items()
     }
-    names = BaselineMetrics.__dataclass_fields__.keys() & vars(metrics["test"]).keys()
-    baseline = BaselineMetrics(
+    names = ModelResult.__dataclass_fields__.keys() & vars(metrics["test"]).keys()
+    baseline = ModelResult(
         **{name: getattr(metrics["validation"], name) for name in names},
-        model="counts",
-        split="test",
-        comparison=COMPARISON,
+        name="order-blind",
+        kind="counts",
+        comparisons=COMPARISON,
     )
     result = RunResult(splits=metrics, decision=Decision(), baseline=baseline, trained_steps=12)
     folder = tmp_path / "run"
@@ -82,8 +83,8 @@ def finished(tmp_path) -> FinishedRun:
         folder=folder,
         epochs=3,
         dataset=dataset,
-        evaluation=Evaluation(outputs, Decision()),
         result=result,
+        rows=outputs,
         report=folder / "report.html",
         bundle=folder / "bundle",
     )

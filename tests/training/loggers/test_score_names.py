@@ -5,7 +5,7 @@ import pytest
 
 from seqclf.evaluation.metrics import MAIN_METRICS, classification_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.run_result import MAX_CLASSES, all_scores
+from seqclf.evaluation.result import MAX_CLASSES, all_scores
 from seqclf.training.loggers.run_logger import shown_name
 
 

@@ -13,8 +13,8 @@ from markupsafe import Markup
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.blocks import Section, Table, Template
 from seqclf.documents.formatting import head_and_tail_text, listed, printable, shortened
-from seqclf.report.figures import sequence_chart
-from seqclf.report.report import Mistake, Report
+from seqclf.report.charts import sequence_chart
+from seqclf.report.reported import Mistake, Reported
 from seqclf.system.run_folder import PREDICTIONS
 
 MAX_TEXT = 2000  # characters of an original text
@@ -59,16 +59,16 @@ class ShownMistake(NamedTuple):
     static: Mapping[str, LineToken] = MappingProxyType({})
 
 
-def mistakes_section(report: Report) -> Section | None:
+def mistakes_section(reported: Reported) -> Section | None:
     """Return the misclassified rows, by rising probability of the true label, or None without rows of the data."""
-    if not report.mistakes and report.metrics.accuracy < 1:
+    if not reported.mistakes and reported.metrics.accuracy < 1:
         return None
-    contributions = [mistake.row.contributions for mistake in report.mistakes]
+    contributions = [mistake.row.contributions for mistake in reported.mistakes]
     context = {
-        "split": report.split,
-        "mistakes": list(map(_shown, report.mistakes)),
+        "split": reported.split,
+        "mistakes": list(map(_shown, reported.mistakes)),
         "explained": sum(values is not None for values in contributions),
-        "all_rows": PREDICTIONS if report.bundle is None else None,  # only a training run has this file
+        "all_rows": PREDICTIONS if reported.bundle is None else None,  # only a training run has this file
     }
     return Section("Worst errors", [Template("run/mistakes.html", context)])
 

@@ -7,13 +7,13 @@ import re
 import numpy as np
 from matplotlib.image import imread
 
-from seqclf.report.figures import MAX_PIECES, reliability, sequence_chart
-from seqclf.report.reliability import reliability_bins
+from seqclf.report.charts import MAX_PIECES, sequence_chart
+from seqclf.report.reliability import reliability_bins, reliability_diagram
 
 
 def test_markers_at_0_and_100_percent_are_drawn_whole():
     probability = np.repeat([0.0, 1.0], 50)
-    drawing = reliability(reliability_bins(probability > 0.5, probability))
+    drawing = reliability_diagram(reliability_bins(probability > 0.5, probability))
     markers = re.findall(r"<g([^>]*)>\s*<use ", drawing)
     assert any("clip-path" not in attributes for attributes in markers)
     assert not any("clip-path" in attributes for attributes in markers)

@@ -11,8 +11,7 @@ from markupsafe import Markup
 from seqclf.documents.figures import FILL, INK, LINES, MARK, SOFT, render_svg
 from seqclf.documents.formatting import plain_number
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.over_time import PeriodScores
-from seqclf.report.reliability import ReliabilityBin
+from seqclf.evaluation.slices import Slice
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MAX_POINTS = 300  # maximum number of points of one curve
@@ -43,7 +42,7 @@ def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], 
                 axis.plot([row["epoch"] + 1 for row in rows], values, color=colour, linewidth=1.6, marker=marker)
             if best is not None:
                 axis.axvline(best + 1, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
-            _style_axes(axis, "epoch" if axis is axes[-1] else "", metric_title(name))
+            style_axes(axis, "epoch" if axis is axes[-1] else "", metric_title(name))
             axis.xaxis.get_major_locator().set_params(integer=True)
             margin = min(0.9, 0.04 * len(epochs))  # the margin is below 1, so that the axis has no tick at epoch 0
             axis.set_xlim(epochs[0] - margin, epochs[-1] + margin)
@@ -54,23 +53,33 @@ def learning_curves(history: Sequence[Mapping[str, Any]], names: Sequence[str], 
     return render_svg(draw, CURVE_IN, 2.1 * len(names))
 
 
-def scores_over_time(periods: Sequence[PeriodScores], label: str | None) -> Markup:
+def period_recall(part: Slice) -> float | None:
+    """Return the recall of the positive label, None without such rows, or macro recall."""
+    return part.recall if part.positive is None else part.positive.recall
+
+
+def period_share(part: Slice) -> float | None:
+    """Return the fraction of rows of the positive label."""
+    return None if part.positive is None else part.positive.rows / part.rows
+
+
+def scores_over_time(periods: Sequence[Slice], label: str | None) -> Markup:
     """Draw recall in colour, and the mean probability of `label` in grey with its true share dashed, by period."""
 
     def draw(figure: Any) -> None:
         axis, places = figure.subplots(), range(len(periods))
         marker = "o" if len(periods) < 30 else None
-        lines = [([part.recall for part in periods], FILL, "-")]
+        lines = [([period_recall(part) for part in periods], FILL, "-")]
         if label is not None:
             lines += [
                 ([part.mean_score for part in periods], SOFT, "-"),
-                ([part.share for part in periods], SOFT, "--"),
+                ([period_share(part) for part in periods], SOFT, "--"),
             ]
         for values, colour, style in lines:
             axis.plot(places, list(map(_float, values)), color=colour, linewidth=1.6, linestyle=style, marker=marker)
-        _style_axes(axis, "", "macro recall" if label is None else f"recall, P({label}), share")
+        style_axes(axis, "", "macro recall" if label is None else f"recall, P({label}), share")
         shown = sorted({*range(0, len(periods), max(1, len(periods) // 6))})
-        axis.set_xticks(shown, [periods[at].period for at in shown], rotation=30, ha="right")
+        axis.set_xticks(shown, [periods[at].title for at in shown], rotation=30, ha="right")
         axis.set_ylim(0, 1.02)
         figure.subplots_adjust(**{**MARGIN, "bottom": 0.3})
 
@@ -96,24 +105,7 @@ def precision_recall(truth: np.ndarray, score: np.ndarray) -> Markup:
         axis = figure.subplots()
         axis.plot(recall[visible], precision[visible], color=FILL, linewidth=1.8, drawstyle="steps-post")
         axis.axhline(truth.mean(), color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
-        _style_axes(axis, "recall", "precision")
-        axis.set_xlim(0, 1)
-        axis.set_ylim(0, 1)
-        figure.subplots_adjust(**MARGIN)
-
-    return render_svg(draw, CURVE_IN, 0.72 * CURVE_IN)
-
-
-def reliability(bins: Sequence[ReliabilityBin]) -> Markup:
-    """Draw the mean predicted probability (x) and the observed fraction (y) of each bin, with its interval."""
-
-    def draw(figure: Any) -> None:
-        axis = figure.subplots()
-        axis.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
-        for part in bins:
-            axis.plot([part.mean, part.mean], [part.share_low, part.share_high], color=FILL, linewidth=1)
-            axis.plot(part.mean, part.share, color=FILL, marker="o", markersize=5, clip_on=False, zorder=3)
-        _style_axes(axis, "predicted probability", "observed share of rows")
+        style_axes(axis, "recall", "precision")
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
@@ -138,7 +130,7 @@ def sequence_chart(names: Sequence[str], values: np.ndarray, scaled: np.ndarray,
         spans, units = [(position + 0.5, 1) for position, _ in bands], axis.get_xaxis_transform()
         axis.broken_barh(spans, (bottom, height), facecolors=colours, transform=units, clip_on=False)
         margins = draw_values(axis, names[:width], values[:, :width], scaled[:, :width], step)
-        _style_axes(axis, "token", names[0] if len(names) == 1 else "")
+        style_axes(axis, "token", names[0] if len(names) == 1 else "")
         axis.set_xlim(0.5, len(values) + 0.5)
         axis.xaxis.get_major_locator().set_params(integer=True)
         figure.subplots_adjust(bottom=0.42 / height_in, **margins)
@@ -177,7 +169,7 @@ def _draw_heat(axis: Any, names: Sequence[str], values: np.ndarray, scaled: np.n
     return {"left": left, "right": 1 - width, "top": 0.9}
 
 
-def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
+def style_axes(axis: Any, x_label: str, y_label: str) -> None:
     for name, spine in axis.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(INK)

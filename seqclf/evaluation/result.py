@@ -1,10 +1,10 @@
-"""Result of a run, and the form of this result in metrics.json."""
+"""Result of a run: the content of metrics.json, the facts that it is judged with, and reasons against the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.splitting.split_leakage import LeakReport
@@ -12,12 +12,13 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, WEAK_THRESHOLD
 from seqclf.evaluation.calibration import Calibration
+from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.forcing_rows import ForcingRow
-from seqclf.evaluation.ladder import Rung
-from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
+from seqclf.evaluation.metrics import MAIN_METRICS, Metrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics, unproven_labels
+from seqclf.evaluation.scores import ScoredRows
+from seqclf.evaluation.split_result import SplitResult, unproven_labels
 from seqclf.evaluation.target_results import BROKEN
 from seqclf.evaluation.target_table import TargetRow
 from seqclf.system.json_result import JsonObject, to_json
@@ -35,7 +36,7 @@ REASONS = {  # dict kind of alarm → reason against using the model
 RANDOM_ALERTS = "its alerts are not shown to be right more often than random ones"
 
 
-def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is_apart: bool = True) -> list[str]:
+def reasons_against(metrics: SplitResult, decision: Decision, split: str, *, is_apart: bool = True) -> list[str]:
     """Return the reasons why a model should not be used yet, as clauses, the gravest first, or none.
 
     `metrics`: of the `split` that judges the model, with all alarms. `is_apart`: True if it shares no group and no time
@@ -56,14 +57,15 @@ def reasons_against(metrics: SplitMetrics, decision: Decision, split: str, *, is
     return list(dict.fromkeys(reasons))
 
 
-def _beats_chance(metrics: SplitMetrics) -> bool:
+def _beats_chance(metrics: SplitResult) -> bool:
     """Return True if the AUROC of the positive label, or else macro recall, is shown to be above that of a coin.
 
     The 95 % interval lies above in 2.5 % of models that know nothing. No alarm proves no worth.
     """
     if (known := metrics.intervals) is None:
         return False
-    of_macro, label = (known.recall, metrics.majority.recall), known.positive
+    present = sum(rows > 0 for rows in metrics.support_by_class.values())
+    of_macro, label = (known.recall, 1 / present), known.positive
     interval, chance = of_macro if label is None else (label.auroc, 0.5)
     return interval is not None and interval[0] > chance
 
@@ -74,27 +76,73 @@ def _over_budget(decision: Decision, target: Guarantee) -> str:
     return f"{target.target:.0%} of {target.label} take {takes:.1%} alerts; at {100 * budget:g}% it finds {reached:.0%}"
 
 
-Read = TypeVar("Read")
 MAX_UNKNOWN = 0.05  # maximum fraction of rows with labels that are no classes
 MAX_CLASSES = 50  # maximum number of classes for a score of each class
+VERSION = 2  # of metrics.json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Knowledge of a run beside the scores of its models.
+
+    `monitor`: validation metric that chose the epoch, None for the last step. `chosen`: other choices of validation
+    rows about the model. `no_baseline`: why no order-blind model was scored. `settings`: config of the training as
+    plain values, empty without one. `epochs`, `steps`, `seconds`: of the training. `best_epoch`: the exported epoch,
+    from 0. `weights`: number of trained weights. `bundle`: path of the exported model, or None. `data`, `leaks`,
+    `trained_steps`: see `RunResult`. `history`: rows of metrics.csv. `warnings`: lines about the data and the network.
+    """
+
+    monitor: str | None = None
+    chosen: tuple[str, ...] = ()
+    no_baseline: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 0
+    best_epoch: int | None = None
+    steps: int = 0
+    seconds: float | None = None
+    weights: int | None = None
+    bundle: str | None = None
+    data: Mapping[str, SplitCounts] = field(default_factory=dict)
+    leaks: LeakReport | None = None
+    trained_steps: int | None = None
+    history: Sequence[JsonObject] = ()
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelResult(Metrics):
+    """Another model on the judged rows, or on a sample of them, compared with the network.
+
+    `name`: "order-blind", or that of a head or of a file. `kind`: such as "gradient boosting". `comparisons`: of the
+    network (`model`) with it (`baseline`) on the same rows; the first decides (see `compare_models`). `candidates`:
+    dict kind → split → deciding metric of all order-blind models that were tried.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {"candidates"}
+
+    name: str
+    kind: str
+    comparisons: list[Comparison]
+    candidates: dict[str, dict[str, float]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
     """Result of a training run, which is the content of metrics.json, or of an evaluation, which sets the first fields.
 
-    `splits`: dict split → metrics; the last one judges the model. `no_baseline`: reason why there is none. `next_step`:
-    the most useful thing to do next. `data`: counts of the dataset by split. `leaks`: counts of rows that splits share.
-    `holdout_rows`: validation rows that only set the threshold. `trained_steps`: optimizer steps of the evaluated
-    checkpoint. `forcing`: see `forcing_rows`. `targets`: see `target_rows`. `ladder`: models on the same rows, the
-    lowest rung first; empty for one model.
+    `splits`: dict split → result; the last one judges the model. `baseline`: the best order-blind model. `no_baseline`:
+    reason why there is none. `others`: other models on the same rows, such as heads of the network alone. `targets`:
+    see `target_rows`. `next_step`: the most useful thing to do next. `data`: counts of the dataset by split. `leaks`:
+    counts of rows that splits share. `holdout_rows`: validation rows that only set the threshold. `trained_steps`:
+    optimizer steps of the evaluated checkpoint. metrics.json lacks `forcing` (see `forcing_rows`) and `rows`: dict
+    split → scored rows, held-out ones last.
     """
 
-    splits: Mapping[str, SplitMetrics]
+    splits: Mapping[str, SplitResult]
     decision: Decision
-    baseline: BaselineMetrics | None = None
+    baseline: ModelResult | None = None
     no_baseline: str | None = None
-    ladder: tuple[Rung, ...] = ()
+    others: tuple[ModelResult, ...] = ()
     targets: tuple[TargetRow, ...] = ()
     forcing: tuple[ForcingRow, ...] = ()
     next_step: str | None = None
@@ -103,6 +151,7 @@ class RunResult:
     leaks: LeakReport | None = None
     holdout_rows: int = 0
     trained_steps: int | None = None
+    rows: Mapping[str, ScoredRows] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def split(self) -> str:
@@ -110,9 +159,14 @@ class RunResult:
         return list(self.splits)[-1]
 
     @property
-    def metrics(self) -> SplitMetrics:
-        """Metrics of the split that the model is judged by."""
+    def metrics(self) -> SplitResult:
+        """Result of the split that the model is judged by."""
         return self.splits[self.split]
+
+    @property
+    def judged(self) -> ScoredRows:
+        """Rows of the split that the model is judged by."""
+        return self.rows[self.split]
 
     @property
     def classes(self) -> list[str]:
@@ -162,7 +216,7 @@ class RunResult:
         for name, metrics in self.splits.items():
             groups = None if metrics.groups is None else replace(metrics.groups, worst=[])
             splits[name] = replace(metrics, groups=groups)
-        return replace(self, splits=splits, forcing=())
+        return replace(self, splits=splits, forcing=(), rows={})
 
     def to_dict(self) -> JsonObject:
         """Return the JSON form: one block per split at the top level, so users can read `metrics["test"]["recall"]`.
@@ -170,10 +224,11 @@ class RunResult:
         Ids of rows (`forcing`) are left out: threshold.parquet holds them.
         """
         content = {
+            "version": VERSION,
             **self.splits,
             "baseline": self.baseline,
             "no_baseline": self.no_baseline,
-            "ladder": self.ladder or None,
+            "others": self.others or None,
             "targets": self.targets or None,
             "not_yet": self.not_yet if self.splits else None,
             "next": self.next_step,
@@ -192,39 +247,36 @@ class RunResult:
 
         A split without a complete block is left out. Raises InputError for the content of another version.
         """
-
-        def part(key: str, read: Callable[[Any], Read]) -> Read | None:
-            return read(state[key]) if key in state else None
-
+        # A custom training loop may give `write_bundle` a few scores only, which are not a complete block.
+        whole = [name for name in SPLITS if "by_length" in (state.get(name) or ())]
+        if whole and (version := state.get("version", 1)) != VERSION:
+            raise InputError(None, f"is of version {version}, this seqclf reads {VERSION}", "train or export anew")
         try:
-            counts = state.get("data", {})
-            # A custom training loop may give `write_bundle` a few scores only, which are not a complete block.
-            whole = [name for name in SPLITS if "by_length" in state.get(name, ())]
+            kinds = (("baseline", ModelResult), ("calibration", Calibration), ("leaks", LeakReport))
+            parts: dict[str, Any] = {key: kind.from_dict(state[key]) for key, kind in kinds if key in state}
             return cls(
-                splits={name: SplitMetrics.from_dict(state[name]) for name in whole},
-                decision=part("decision", Decision.from_dict) or Decision(),
-                baseline=part("baseline", BaselineMetrics.from_dict),
+                splits={name: SplitResult.from_dict(state[name]) for name in whole},
+                decision=Decision.from_dict(state["decision"]) if "decision" in state else Decision(),
+                **parts,
                 no_baseline=state.get("no_baseline"),
-                ladder=tuple(Rung.from_dict(rung) for rung in state.get("ladder", ())),
-                targets=tuple(TargetRow.from_dict(row) for row in state.get("targets", ())),
+                others=tuple(map(ModelResult.from_dict, state.get("others", ()))),
+                targets=tuple(map(TargetRow.from_dict, state.get("targets", ()))),
                 next_step=state.get("next"),
-                calibration=part("calibration", Calibration.from_dict),
-                data={split: SplitCounts.from_dict(rows) for split, rows in counts.items()},
-                leaks=part("leaks", LeakReport.from_dict),
+                data={split: SplitCounts.from_dict(rows) for split, rows in state.get("data", {}).items()},
                 holdout_rows=state.get("holdout", {"rows": 0})["rows"],
                 trained_steps=state.get("step"),
             )
-        # The file may be edited or of another version, so any key may be missing or have another type.
+        # The file may be edited, so any key may be missing or have another type.
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise InputError(None, f"is not as this version writes it ({type(error).__name__}: {error})") from error
 
 
-def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+def mean_scores(metrics: Metrics) -> dict[str, float]:
     """Return dict `metric_key` → score for the loss, the accuracy and the macro means of a split."""
     return {metric_key(name): getattr(metrics, name) for name in MAIN_METRICS}
 
 
-def all_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+def all_scores(metrics: Metrics) -> dict[str, float]:
     """Return dict `metric_key` → score for all scores of a split that are defined."""
     positive = metrics.positive
     scores: dict[str, float | None] = {**mean_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
