@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
-from seqclf.batching.collate import pad
+from seqclf.batching.batches import Batch, BatchDataset
 from seqclf.batching.plan import plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS, POSITION, RANKS, check_same_batches
 from seqclf.config.documentation import default_settings
 from seqclf.data.storage.prefetch import prefetched
-from seqclf.data.storage.store import Split, release_pages, size_in_bytes
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
 from seqclf.settings.training import BatchingOptions
@@ -116,70 +115,6 @@ class TrainingLoader(DataLoader):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pass
-
-
-RESIDENT_BYTES = 256 * 2**20  # bytes; the memory pages of a larger split are released while it is read
-RESIDENT_ROWS = 1024  # number of rows of a large split that are read before its memory pages are released
-
-
-class Batch(NamedTuple):
-    """Batch of right-padded sequences, a NamedTuple so that PyTorch pins each field.
-
-    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64. On
-    the host, `host_lengths`: (B,) NumPy array, and `ids`: (B,) NumPy array of row indices in the split. `weight`:
-    factor for the mean loss: 1, or (rows of the batch) / (mean rows per batch). A rank without rows in a step has one
-    short row with the weight 0.
-    """
-
-    fields: dict[str, Tensor]
-    lengths: Tensor
-    labels: Tensor
-    host_lengths: np.ndarray
-    ids: np.ndarray
-    weight: float = 1.0
-
-    def to(self, device: torch.device | str) -> Batch:
-        """Return the batch with its tensors on `device`, itself if it is there.
-
-        Without this method, Lightning would take 0.1 ms per step on the CPU to traverse the fields.
-        """
-        device = torch.device(device)
-        if self.lengths.device == device:
-            return self
-        # A copy from pinned memory to a GPU runs while the host continues. Copies to "cpu" and "mps" are synchronous,
-        # as in Lightning.
-        beside = device.type not in ("cpu", "mps")
-        fields = {name: values.to(device, non_blocking=beside) for name, values in self.fields.items()}
-        lengths, labels = (values.to(device, non_blocking=beside) for values in (self.lengths, self.labels))
-        return self._replace(fields=fields, lengths=lengths, labels=labels)
-
-
-class BatchDataset(Dataset):
-    """Dataset that returns a padded batch for an array of row indices.
-
-    `mean_rows`: mean rows of a training batch, the divisor in `Batch.weight`, None for the weight 1. Each row that is
-    read maps about 64 kB of the file into memory, so the memory pages of a split larger than `RESIDENT_BYTES` are
-    released after every `RESIDENT_ROWS` rows.
-    """
-
-    def __init__(self, split: Split, mean_rows: float | None = None):
-        self.split = split
-        self.mean_rows = mean_rows
-        self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
-        self.rows_read = 0
-
-    def __getitem__(self, rows: np.ndarray) -> Batch:
-        if not len(rows):  # every rank needs a batch at each step, because ranks exchange gradients
-            return self[np.array([self.split.sequences.lengths.argmin()])]._replace(weight=0.0)
-        self.rows_read += len(rows)
-        if self.large and self.rows_read > RESIDENT_ROWS:
-            self.rows_read = 0
-            release_pages(self.split.sequences)
-        fields, lengths = pad(self.split.sequences, rows)
-        tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
-        labels = torch.from_numpy(self.split.labels[rows])
-        weight = 1.0 if self.mean_rows is None else len(rows) / self.mean_rows
-        return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight)
 
 
 class SequenceDataModule(pl.LightningDataModule):

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqclf.batching.steps import Limits, deal_step, step_bounds
+from seqclf.batching.step_bounds import Limits, deal_step, step_bounds
 from seqclf.errors import InputError
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.documents.formatting import percent, plain_number, shortened

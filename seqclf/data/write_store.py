@@ -1,10 +1,10 @@
-"""Second pass over the data. The pass encodes the staged rows and writes each row to its split on disk."""
+"""Write splits to disk: encoded rows of the second pass, and several splits joined into one."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode_staged, tokens_of
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.casts import GROUP_NAME, ID, LABEL, ROW
-from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema, label_codes
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.stage_rows import FILE, Staged
 from seqclf.data.storage.prefetch import prefetched
-from seqclf.data.storage.store import SplitCounts, SplitWriter, original_texts
+from seqclf.data.storage.store import Split, SplitCounts, SplitWriter, original_texts, release_pages
 from seqclf.errors import InputError
 from seqclf.system import progress
 
@@ -216,3 +216,48 @@ class _Part:
 
     def digest(self) -> dict[str, str]:
         return {name: digest.hexdigest() for name, digest in self.digests.items()}
+
+
+def join_splits(splits: Sequence[Split], folder: Path) -> Split:
+    """Return the rows of all splits as one split in their order, without original texts and names of groups.
+
+    The tokens are written to new files in `folder`, because splits may be larger than memory.
+    """
+    folder.mkdir(parents=True)
+    first, *others = splits
+    offsets, parts = first.sequences.offsets, [split.sequences for split in splits]
+    for split in others:
+        offsets = np.concatenate([offsets, offsets[-1] + split.sequences.offsets[1:]])
+    return Split(
+        Ragged(
+            offsets,
+            _join_tokens(parts, folder),
+            {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static},
+        ),
+        np.concatenate([split.labels for split in splits]),
+        pa.concat_arrays([split.ids for split in splits]),
+        np.concatenate([split.row_numbers for split in splits]),
+        _join_optional([split.original_lengths for split in splits]),
+        _join_optional([split.groups for split in splits]),
+    )
+
+
+def _join_tokens(parts: Sequence[Ragged], folder: Path) -> dict[str, np.ndarray]:
+    total = sum(int(part.offsets[-1]) for part in parts)
+    joined: dict[str, np.ndarray] = {}
+    for index, (name, tokens) in enumerate(parts[0].fields.items()):
+        shape = (total, *tokens.shape[1:])
+        target = np.lib.format.open_memmap(folder / f"{index}.npy", "w+", tokens.dtype, shape)
+        start = 0
+        for part in parts:
+            stop = start + int(part.offsets[-1])
+            target[start:stop] = part.fields[name]
+            release_pages(part)
+            start = stop
+        joined[name] = target
+    return joined
+
+
+def _join_optional(values: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    present = [value for value in values if value is not None]
+    return np.concatenate(present) if len(present) == len(values) else None

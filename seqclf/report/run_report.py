@@ -11,7 +11,7 @@ from seqclf.bundle.explanations.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.build import Trust, require_trusted
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title

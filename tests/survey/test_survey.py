@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.evaluation.baselines.baseline_scores import baseline_metrics, score_baseline
 from seqclf.survey.survey import survey_dataset
 

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoders import KINDS, encoder_class, make_encoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.kinds.set import SetEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder, infer_values
-from seqclf.data.encoding.registry import KINDS, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.cell_types import (
     MAX_CODES,

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.ragged import lengths_or_zero, unmasked
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import (

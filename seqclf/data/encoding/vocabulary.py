@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncoderState, ReadColumns
+from seqclf.data.encoding.field_encoder import EncoderState, ReadColumns
 from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.hashing import CodeHashes
-from seqclf.data.ragged import list_values
+from seqclf.data.ragged import CodeHashes, list_values
 from seqclf.data.schema.casts import NO_INTEGER
-from seqclf.data.schema.field_options import Option, count_option
+from seqclf.data.schema.schema import Option, count_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from seqclf.data.encoding.registry import make_encoder
+from seqclf.data.encoding.encoders import make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.casts import (
     ID,

@@ -1,4 +1,6 @@
-"""The option `data.query`: checks that a query is one SELECT over the table `input`, and what it does to its rows."""
+"""The option `data.query`: checks that a query is one SELECT over the table `input`, what it does to its rows, and the
+sandbox in which it runs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from seqclf.data.schema.casts import quote_literal
 from seqclf.errors import InputError, first_line
 from seqclf.system.json_result import JsonObject
 
@@ -197,3 +200,16 @@ def _nodes(tree: Any) -> Iterator[JsonObject]:
             waiting += reversed(node.values())
         elif isinstance(node, list):
             waiting += reversed(node)
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Open an in-memory database, which can read any file until `restrict` is called."""
+    # By default, DuckDB would read a Python variable if a query names a table that does not exist.
+    return duckdb.connect(config={"python_enable_replacements": "false"})
+
+
+def restrict(connection: duckdb.DuckDBPyConnection, folders: Iterable[str]) -> None:
+    """Restrict a connection to the files in `folders`, and lock its settings."""
+    connection.execute(f"SET allowed_directories = [{', '.join(map(quote_literal, folders))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")

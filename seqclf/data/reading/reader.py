@@ -15,14 +15,13 @@ import duckdb
 import pyarrow as pa
 
 from seqclf.data.ragged import is_list
-from seqclf.data.reading import line_endings, sandbox
 from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns, select_list
-from seqclf.data.reading.csv_dialect import DELIMITERS
+from seqclf.data.reading.csv_dialect import COPIES, DELIMITERS, SCRATCH
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
-from seqclf.data.reading.queries import loses_order
+from seqclf.data.reading.queries import connect, loses_order, restrict
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import Source, listed, readable_files, resolved, suffix_of
@@ -75,8 +74,8 @@ class SourceReader:
         self.paths = [] if source.table is not None else readable_files(source)
         # A query can read every file in DuckDB's spill folder, so this folder must not hold other files.
         scratch = self._scratch_folder(stack)
-        copies, spill = scratch / line_endings.COPIES, scratch / "spill"
-        self._connection = stack.enter_context(sandbox.connect())
+        copies, spill = scratch / COPIES, scratch / "spill"
+        self._connection = stack.enter_context(connect())
         # DuckDB computes the progress of a query only if DuckDB's progress bar is enabled. DuckDB's progress bar is not
         # printed, because it would mix with the progress output of seqclf. In a notebook without ipywidgets, DuckDB has
         # no progress bar, and these settings raise an error.
@@ -94,7 +93,7 @@ class SourceReader:
         # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.
         # DuckDB checks the path of a file both with and without escaped special characters.
         folders = {str(path.parent) for path in resolved(self.paths)}
-        sandbox.restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
+        restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
         if source.query is not None:
             self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
 
@@ -102,8 +101,8 @@ class SourceReader:
         """Others cannot read the rows of the source there."""
         with suppress(OSError):
             if self.source.spill is not None:
-                return stack.enter_context(scratch_folder(Path(self.source.spill), line_endings.SCRATCH))
-        return stack.enter_context(scratch_folder(Path(tempfile.gettempdir()), line_endings.SCRATCH))
+                return stack.enter_context(scratch_folder(Path(self.source.spill), SCRATCH))
+        return stack.enter_context(scratch_folder(Path(tempfile.gettempdir()), SCRATCH))
 
     @cached_property
     def column_types(self) -> dict[str, str]:

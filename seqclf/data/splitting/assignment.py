@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqclf.data.hashing import mix
+from seqclf.data.ragged import mix
 from seqclf.errors import InputError
 
 TURNS = 16  # number of parts into which groups with equal class counts are divided

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import static_of, tokens_of
-from seqclf.data.hashing import hash_rows
-from seqclf.data.ragged import list_lengths, list_offsets
+from seqclf.data.encoding.field_encoder import FieldEncoder
+from seqclf.data.ragged import hash_rows, list_lengths, list_offsets
 from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.splitting import assignment
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks

@@ -17,7 +17,7 @@ from seqclf.system.json_result import JsonResult
 from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
-    from seqclf.data.encoding.encoder import FieldEncoder
+    from seqclf.data.encoding.field_encoder import FieldEncoder
 
 
 # Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.field_encoder import EncodedField
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import CategorySpec
 from seqclf.data.ragged import list_lengths, list_offsets
@@ -40,9 +40,8 @@ from seqclf.data.schema.cell_types import (
     is_text,
     list_cells,
 )
-from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option, choice_option, text_option
 
 NO_WHOLE = "has a value that is no whole number"
 WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:[.]0*)?")  # matches the same integers as `casts.whole_number`

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, fit_within, stored_array
 from seqclf.data.encoding.sequence_scale import (
@@ -21,7 +21,7 @@ from seqclf.data.encoding.sequence_scale import (
 )
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
-from seqclf.data.schema.field_options import (
+from seqclf.data.schema.schema import (
     Option,
     choice_option,
     flag_option,

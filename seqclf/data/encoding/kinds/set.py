@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.field_encoder import EncodedField
 from seqclf.data.encoding.kinds.category import NO_WHOLE, texts_sql, value_from_python
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
-from seqclf.data.hashing import GOLDEN_GAMMA, mix
-from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets, list_values
+from seqclf.data.ragged import GOLDEN_GAMMA, is_list, lengths_or_zero, list_lengths, list_offsets, list_values, mix
 from seqclf.data.schema.casts import (
     NO_INTEGER,
     TEXT_TYPES,
@@ -37,9 +36,8 @@ from seqclf.data.schema.cell_types import (
     looks_bracketed,
     split_cell,
 )
-from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option, choice_option, count_option, text_option
 from seqclf.errors import InputError
 
 NO_VALUE, UNKNOWN = 0, 1  # id 0 fills an empty slot, and id 1 is an unknown value; known values have ids from 2

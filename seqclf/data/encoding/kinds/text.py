@@ -16,14 +16,12 @@ import pyarrow as pa
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.free_text_encoder import MAX_CHARACTERS, RunningTextEncoder
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns
+from seqclf.data.encoding.running_text import MAX_CHARACTERS, RunningTextEncoder, WordSplitter
 from seqclf.data.encoding.vocabulary import Vocabulary, is_unicode
-from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.field_spec import CategorySpec
-from seqclf.data.hashing import hash_bytes
-from seqclf.data.ragged import list_lengths, list_values
-from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option, text_option
+from seqclf.data.ragged import hash_bytes, list_lengths, list_values
+from seqclf.data.schema.schema import Option, choice_option, count_option, flag_option, text_option
 from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.field_spec import TokenSpec, kind_of, number_specs, scaled_flags
-from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
 # A function `read` of type `ReadColumns`: `read("a", "b")` yields record batches with the staged columns a and b of all

@@ -26,22 +26,27 @@ from seqclf.data.encoding.declaration import (
     named_static_field,
     take_columns,
 )
-from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
-from seqclf.data.encoding.registry import KINDS
-from seqclf.data.event_keys import times_of_sequences
+from seqclf.data.encoding.encoders import KINDS, FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantities
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, reader_of, source_of
 from seqclf.data.schema.casts import GROUP_NAME, LABEL
-from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
+from seqclf.data.sequence_columns import times_of_sequences, with_static
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
 from seqclf.data.stage_rows import Staged, check_columns, collect
-from seqclf.data.static_columns import with_static
-from seqclf.data.storage.cache import CONTENT, CacheEntry, DamagedError, with_generated
+from seqclf.data.storage.cache import (
+    CONTENT,
+    CacheEntry,
+    DamagedError,
+    changed_file,
+    fingerprint,
+    states_of,
+    with_generated,
+)
 from seqclf.data.storage.dataset import Dataset, open_dataset
-from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
 from seqclf.settings.data import DataOptions
