@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqclf.batching.step_bounds import Limits, deal_step, step_bounds
+from seqclf.batching.step_bounds import BatchLimits, deal_step, step_bounds
 from seqclf.errors import InputError
 
 
@@ -65,7 +65,7 @@ def plan_batches(
             f"batching.max_tokens={max_tokens}, batching.max_sequences={max_sequences}", "must be at least 1"
         )
     costs = np.asarray(lengths)
-    limits = Limits(max_tokens, max_sequences or max(1, len(costs)), overhead)
+    limits = BatchLimits(max_tokens, max_sequences or max(1, len(costs)), overhead)
     planned = ranks or world_size
     generator = np.random.default_rng([seed, epoch])
     if pool_batches is None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Limits(NamedTuple):
-    """Limits of a batch.
+class BatchLimits(NamedTuple):
+    """BatchLimits of a batch.
 
     `max_tokens`: maximum number of tokens, padding included; a single row may be longer. `max_rows`: maximum number of
     rows. `overhead`: fixed cost of a batch, in rows per time step; None if batches never end early to save padding.
@@ -19,7 +19,7 @@ class Limits(NamedTuple):
     overhead: float | None
 
 
-def step_bounds(descending: np.ndarray, limits: Limits, ranks: int, last: bool) -> list[int]:
+def step_bounds(descending: np.ndarray, limits: BatchLimits, ranks: int, last: bool) -> list[int]:
     """Cut rows, sorted by descending length, into consecutive steps of `ranks` batches, and return their bounds.
 
     With several ranks, a step ends early if its next rows are too short: a batch of `limits.max_rows` of them would
@@ -45,7 +45,7 @@ def step_bounds(descending: np.ndarray, limits: Limits, ranks: int, last: bool) 
     return bounds
 
 
-def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: int) -> np.ndarray:
+def deal_step(descending: np.ndarray, limits: BatchLimits, ranks: int, world_size: int) -> np.ndarray:
     """Return the (world_size + 1,) bounds of the rows of each running rank of a step planned for `ranks` ranks.
 
     With fewer running ranks, the limits of a batch are raised in proportion.
@@ -59,7 +59,7 @@ def deal_step(descending: np.ndarray, limits: Limits, ranks: int, world_size: in
     )
 
 
-def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Limits, ranks: int) -> int:
+def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: BatchLimits, ranks: int) -> int:
     fitting = start
     for _ in range(ranks):
         if fitting < len(descending):
@@ -75,7 +75,7 @@ def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Li
     return low
 
 
-def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limits: Limits, ranks: int) -> int:
+def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limits: BatchLimits, ranks: int) -> int:
     """Return the bound between the last two steps that gives both about the same number of tokens.
 
     A last step of a few rows could not be divided into parts of equal cost.
@@ -88,7 +88,7 @@ def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limit
     return min(middle, full)
 
 
-def _fits(descending: np.ndarray, limits: Limits, ranks: int) -> bool:
+def _fits(descending: np.ndarray, limits: BatchLimits, ranks: int) -> bool:
     """Return True if `ranks` batches within the limits can hold all rows."""
     end = 0
     for _ in range(ranks):
@@ -97,7 +97,7 @@ def _fits(descending: np.ndarray, limits: Limits, ranks: int) -> bool:
     return end >= len(descending)
 
 
-def _batch_end(descending: np.ndarray, start: int, limits: Limits) -> int:
+def _batch_end(descending: np.ndarray, start: int, limits: BatchLimits) -> int:
     count = rows_of_batch(int(descending[start]), limits.max_tokens, limits.max_rows)
     if limits.overhead is not None:
         count = _cheapest(descending[start : start + count], limits.overhead)

@@ -29,7 +29,7 @@ MIN_REPEATS = 2  # sequences for each distinct value of a category or whole numb
 CHANCE = 1e-6  # probability of a column of tokens that never varies within a sequence
 
 
-class Values(NamedTuple):
+class ValueCounts(NamedTuple):
     """Numbers of rows, of rows without a value and with the most frequent one, of distinct and whole values."""
 
     rows: int
@@ -110,16 +110,16 @@ def _sequence_count(reader: SourceReader, schema: Schema) -> int:
     return int(reader.query_row(f"SELECT count(*) FROM (SELECT 1 FROM input GROUP BY {keys})")[0])
 
 
-def _values(reader: SourceReader, name: str) -> Values:
+def _values(reader: SourceReader, name: str) -> ValueCounts:
     value = plain(name, reader.column_types[name])
     counts = f"SELECT CAST({value} AS VARCHAR) AS value, count(*) AS n FROM input GROUP BY {value}"
     whole = r"count(*) FILTER (regexp_full_match(value, '\s*[+-]?\d+\s*'))"
     missing = "coalesce(sum(n) FILTER (value IS NULL), 0)"
     row = reader.query_row(f"SELECT sum(n), {missing}, max(n), count(value), {whole} FROM ({counts})")
-    return Values(*map(int, row))
+    return ValueCounts(*map(int, row))
 
 
-def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: int, taken: set[str]) -> Field | str:
+def _static_field(name: str, cells: pa.ChunkedArray, values: ValueCounts, sequences: int, taken: set[str]) -> Field | str:
     """Return the static field of a column, or what the column is: a constant, an id, a time, a free text or a list."""
     if values.distinct < 2:
         return "one value" if values.distinct else "empty"
@@ -144,7 +144,7 @@ def _static_field(name: str, cells: pa.ChunkedArray, values: Values, sequences: 
     return kind_class.completed(field, cells, events=True)
 
 
-def _is_constant_beyond_chance(values: Values, sequences: int) -> bool:
+def _is_constant_beyond_chance(values: ValueCounts, sequences: int) -> bool:
     """A further token of a sequence equals the first one with at most the proportion of the most frequent value."""
     further = values.rows - sequences
     return values.most < values.rows and further * math.log(values.most / values.rows) < math.log(CHANCE)
