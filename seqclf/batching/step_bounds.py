@@ -8,7 +8,7 @@ import numpy as np
 
 
 class BatchLimits(NamedTuple):
-    """BatchLimits of a batch.
+    """Limits of a batch.
 
     `max_tokens`: maximum number of tokens, padding included; a single row may be longer. `max_rows`: maximum number of
     rows. `overhead`: fixed cost of a batch, in rows per time step; None if batches never end early to save padding.

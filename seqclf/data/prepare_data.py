@@ -88,11 +88,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         check_fields(declared)  # reject invalid fields early, because a generator may run for a long time
     options = with_generated(options)
     if options.train is None:
-        raise InputError(
-            "data.train",
-            "not set",
-            "give a file, a glob or a URL: data.train=train.parquet",
-        )
+        raise InputError("data.train", "not set", "give a file, a glob or a URL: data.train=train.parquet")
     sources = {name: source for name in SPLITS if (source := source_of(options, name)) is not None}
     with progress.stage("listing files"):
         states = states_of(options, sources)

@@ -119,7 +119,9 @@ def _values(reader: SourceReader, name: str) -> ValueCounts:
     return ValueCounts(*map(int, row))
 
 
-def _static_field(name: str, cells: pa.ChunkedArray, values: ValueCounts, sequences: int, taken: set[str]) -> Field | str:
+def _static_field(
+    name: str, cells: pa.ChunkedArray, values: ValueCounts, sequences: int, taken: set[str]
+) -> Field | str:
     """Return the static field of a column, or what the column is: a constant, an id, a time, a free text or a list."""
     if values.distinct < 2:
         return "one value" if values.distinct else "empty"

@@ -70,10 +70,7 @@ class StoreWriter:
         self.report: dict[str, SplitCounts] = {}
 
     def run(
-        self,
-        staged: Mapping[str, Staged],
-        splits: Mapping[str, np.ndarray],
-        groups: Mapping[str, np.ndarray | None],
+        self, staged: Mapping[str, Staged], splits: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray | None]
     ) -> tuple[dict[str, dict[str, str]], dict[str, SplitCounts]]:
         """Write every split. Return dict split → digests of its arrays, and dict split → counts of its rows.
 

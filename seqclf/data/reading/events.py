@@ -15,14 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.canonical_columns import (
-    EVENTS,
-    channel,
-    event_columns,
-    event_order,
-    group,
-    select_list,
-)
+from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, select_list
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.relations import Relation

@@ -37,11 +37,7 @@ class Relation(NamedTuple):
 
 
 def build_relation(
-    source: Source,
-    paths: list[Path],
-    connection: duckdb.DuckDBPyConnection,
-    temporary: Path,
-    keep_malformed: bool,
+    source: Source, paths: list[Path], connection: duckdb.DuckDBPyConnection, temporary: Path, keep_malformed: bool
 ) -> Relation:
     """Build the SQL by which `connection` reads the files of a source, whose folder is listed.
 

@@ -93,13 +93,7 @@ def order_strength(sequences: Ragged, names: Iterable[str]) -> float:
     return best
 
 
-READER = {
-    "header": bool,
-    "encoding": str,
-    "quote": (str, None),
-    "delimiter": (str, None),
-    "query": (str, None),
-}
+READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None), "query": (str, None)}
 MAX_SHOWN = 10  # labels in an error
 THRESHOLD = "threshold"  # name of the split of held-out rows
 SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec that decide the model's shape

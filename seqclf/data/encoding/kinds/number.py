@@ -12,23 +12,10 @@ import pyarrow as pa
 from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, fit_within, stored_array
-from seqclf.data.encoding.sequence_scale import (
-    ScaledSequences,
-    fit_levels,
-    scale_sequences,
-    stored_levels,
-    unit_levels,
-)
+from seqclf.data.encoding.sequence_scale import ScaledSequences, fit_levels, scale_sequences, stored_levels, unit_levels
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
-from seqclf.data.schema.schema import (
-    Option,
-    choice_option,
-    flag_option,
-    numbers_option,
-    positive_option,
-    text_option,
-)
+from seqclf.data.schema.schema import Option, choice_option, flag_option, numbers_option, positive_option, text_option
 from seqclf.documents.formatting import plain_number
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError

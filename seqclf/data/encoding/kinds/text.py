@@ -261,10 +261,7 @@ def train_subwords(texts: Iterator[str], lowercase: bool, min_count: int, max_si
     """Learn subwords from `texts` by byte pair encoding, and return the tokenizer."""
     tokenizer = untrained("bpe", lowercase)
     trainer = trainers.BpeTrainer(
-        vocab_size=max_size or MAX_SUBWORDS,
-        min_frequency=min_count,
-        special_tokens=[UNKNOWN],
-        show_progress=False,
+        vocab_size=max_size or MAX_SUBWORDS, min_frequency=min_count, special_tokens=[UNKNOWN], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer

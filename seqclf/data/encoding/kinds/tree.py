@@ -13,16 +13,7 @@ import pyarrow as pa
 
 from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns, UnfitValueError
 from seqclf.data.encoding.running_text import RunningTextEncoder
-from seqclf.data.encoding.trees import (
-    LISTS,
-    PARTIAL,
-    MalformedError,
-    Tree,
-    binarize,
-    parse,
-    parse_indexed,
-    shown,
-)
+from seqclf.data.encoding.trees import LISTS, PARTIAL, MalformedError, Tree, binarize, parse, parse_indexed, shown
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.ragged import hash_bytes
 from seqclf.data.schema.casts import (
