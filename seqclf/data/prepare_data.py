@@ -155,11 +155,9 @@ def build_dataset(
     where = f"{labels_from}: column '{schema.label}' (data.label)"
     _require_classes(inputs["train"].labels, where, are_many=options.classes == "many")
     splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
-    # Only the training source is divided into splits. The rows of a validation or test file stay in the validation or
-    # test split.
+    # The rows of a validation or test file stay in their split.
     splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
-    # The default id of a sequence is its group key, and no two sequences of an event table have the same group key. Ids
-    # of one event table are therefore compared only if `data.id` names another column.
+    # Group keys, the default ids of events, never repeat, so such ids are compared only if `data.id` names a column.
     compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
     with progress.stage("looking for sequences that splits share"):
         leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
@@ -183,8 +181,7 @@ def build_dataset(
         problem = f"one class only ('{classes[0]}') in the training rows"
         remedy = f"a classifier needs two or more: {_only_group(staged['train'], classes[0]) or 'check data.label'}"
         raise InputError(f"{sources['train']}: column '{schema.label}'", problem, remedy)
-    # Encoders read the staged rows several times, so they get a function that starts reading from the first row on each
-    # call.
+    # Encoders read the staged rows several times.
     with progress.stage("learning vocabularies and scales", unit="rows") as fitting:
 
         def read(*columns: str) -> Iterator[pa.RecordBatch]:
@@ -202,8 +199,7 @@ def build_dataset(
     writer = StoreWriter(schema, classes, encoders, quarantine, folder)
     digests, report = writer.run(staged, splits, groups)
     quarantine.write(folder / "quarantine.jsonl")
-    # The digest covers the inputs and labels of a model. The digest does not cover paths, ids and counts. If other
-    # files hold equal data, the digest is equal too.
+    # The digest covers the inputs and labels of a model, not paths, ids and counts, so equal data has one digest.
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
     state = {
         "schema": schema.to_dict(),

@@ -82,8 +82,7 @@ def lengths_or_zero(column: pa.Array) -> np.ndarray:
 
 def list_values(column: pa.Array) -> np.ndarray:
     """Return the (S,) values of all lists, joined end to end."""
-    # `list_flatten` returns only the values of the slice if the array is a slice of a longer array. The attribute
-    # `values` returns the values of the longer array.
+    # The attribute `values` of a slice would return the values of the whole array.
     return pc.list_flatten(column).to_numpy(zero_copy_only=False)
 
 
@@ -115,8 +114,7 @@ def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.n
     indices = np.where(seen, np.arange(len(seen))[:, None], -1)
     if not inclusive:
         indices = np.concatenate([np.full((1, seen.shape[1]), -1), indices[:-1]])
-    # The running maximum continues from one row into the next row. The last line of this function replaces indices from
-    # earlier rows by -1.
+    # The running maximum continues from row to row, so indices of earlier rows are replaced by -1 below.
     latest = np.maximum.accumulate(indices, axis=0)
     starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
     return np.where(latest >= starts, latest, -1)

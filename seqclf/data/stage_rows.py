@@ -89,8 +89,7 @@ def collect(
     unit = "events" if schema.group_by else "rows"
     with (
         progress.stage(f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=unit) as reading,
-        # The stream is closed explicitly, because its prefetching thread must end before another thread uses or closes
-        # the reader.
+        # The prefetching thread must end before another thread uses or closes the reader.
         closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:

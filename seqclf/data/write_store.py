@@ -82,8 +82,7 @@ class StoreWriter:
             for name, part in parts.items():
                 digests[name] = part.digest()
             self._report(origin, source, parts)
-        # The splits are put in the order of SPLITS, because the digest of the dataset depends on the order of the
-        # splits.
+        # The digest of the dataset depends on the order of the splits.
         digests = {name: digests[name] for name in SPLITS if name in digests}
         return digests, {name: self.report[name] for name in digests}
 

@@ -216,8 +216,7 @@ class ListEncoder(FieldEncoder):
         """Return one reason for each row in `rows`: the cell is empty or holds no list."""
         if len(self.field.columns) > 1:
             return ["are empty, not lists of numbers, or lists of different lengths"] * len(rows)
-        # The record batch may hold the original text of each cell in a separate column. The reason quotes the original
-        # text of the cell.
+        # The reason quotes the original text of the cell, if the record batch has it.
         raw = raw_column(self.field.name)
         has_raw = raw in columns.schema.names
         texts = columns.column(raw).take(pa.array(rows)).to_pylist() if has_raw else [None] * len(rows)

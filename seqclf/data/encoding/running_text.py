@@ -83,8 +83,7 @@ class WordSplitter:
         ascii_parts = {code_point: self.separated[code_point] for code_point in range(128)}
         spaces = _character_class(code_point for code_point, text in ascii_parts.items() if text == " ")
         punctuation = _character_class(code_point for code_point, text in ascii_parts.items() if len(text) == 3)
-        # This regular expression is three times as fast as `str.translate`, but handles only ASCII. To handle all
-        # texts, the character classes of the expression would have to list all of Unicode.
+        # Three times as fast as `str.translate`, but for all of Unicode its character classes would be too long.
         self.ascii_words = re.compile(f"[{punctuation}]|[^{punctuation}{spaces}]+").findall
 
     def words(self, text: str) -> list[str]:
@@ -108,8 +107,7 @@ class _SeparatedCharacters(dict[int, str]):
 
     def __missing__(self, code_point: int) -> str:
         character = chr(code_point)
-        # The pre-tokenizer is tested on the character between two letters. A character without letters around it would
-        # always be one token.
+        # Without letters around it, a character would always be one token.
         parts = [part for part, _ in self.pre_tokenizer.pre_tokenize_str(f"a{character}a")]
         joined = {1: character, 2: " ", 3: f" {character} "}[len(parts)]
         self[code_point] = joined

@@ -90,8 +90,7 @@ class Vocabulary:
             counts += np.bincount(codes, minlength=len(counts))
         # Values that do not occur in the training split also have codes, but a count of 0.
         seen = [(-count, value) for value, count in zip(self.codes, counts.tolist(), strict=True) if count]
-        # Values with equal counts are sorted by value, null first. The sorting makes ids independent of the order of
-        # rows.
+        # Equal counts are sorted by value, null first, so that ids do not depend on the order of the rows.
         seen.sort(key=lambda entry: (entry[0], entry[1] is not None, entry[1]))
         values = [value for count, value in seen if -count >= self.min_count][: self.max_size]
         self._set_values(values)

@@ -65,8 +65,7 @@ def label_sql(column: str, kind: str) -> str:
     return f"CAST({spelled_sql(value, kind)} AS VARCHAR)"
 
 
-# SQL expressions for event tables. The expressions give one canonical value for each event and channel, and the order
-# of the events.
+# Event tables: SQL of the canonical value of each event and channel, and of the order of the events.
 
 EVENTS = "events"  # table alias; with it, ORDER BY refers to a column of the table and not to a name in `event_columns`
 

@@ -135,8 +135,7 @@ class Arrow(Format):
             raise InputError(files.paths[0], f"has a column {ARROW_FILE}, a name of Arrow's own", "rename it")
         _require_equal_columns(files.paths)
         files.connection.register(TABLE, dataset)
-        # An Arrow scanner can return the path of each row's file, but it reads all columns. An Arrow dataset reads only
-        # the columns that a query needs, but it cannot return the path.
+        # Only a scanner returns the path of each row's file, and only a dataset reads no more columns than needed.
         files.connection.register(NAMED_TABLE, dataset.scanner(columns=[*dataset.schema.names, ARROW_FILE]))
         named_sql = f"(SELECT * RENAME ({ARROW_FILE} AS {quote_identifier(FILE)}) FROM {NAMED_TABLE})"
         return lambda named_files: named_sql if named_files else TABLE

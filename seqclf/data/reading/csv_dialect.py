@@ -133,8 +133,7 @@ def _bare(line: str, quote: str) -> str:
     if quote:
         line = re.sub(rf"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", line)
     for _ in range(DEEPEST_LIST):
-        # Each pass removes the innermost pairs of brackets. A bracket that is not closed is left in the line, because
-        # otherwise the rest of the line would be removed.
+        # The innermost pairs of brackets. An open bracket stays, or it would remove the rest of the line.
         line = re.sub(r"\[[^\[\]]*\]", "", line)
     return line
 

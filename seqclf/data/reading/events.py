@@ -74,8 +74,7 @@ def read_events(
     group_columns = [key_sql(column, column_types[column]) for column in schema.group_by]
     # DuckDB must read and sort all events before it can return the first event.
     with progress.stage(f"sorting {Path(source_name).name}"):
-        # Checking whether the events are sorted reads the table once more. Only Parquet files are checked for sorted
-        # events, because Parquet files are fast to read.
+        # The check reads the table once more, which is fast for Parquet files alone.
         if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
             groups = map(group, range(len(schema.group_by)))
             query += (

@@ -35,8 +35,7 @@ def subquery(text: str, where: str) -> str:
     >>> subquery("SELECT 1; -- done", "data.train")
     'SELECT 1'
     """
-    # DuckDB's parser returns the type of the statement. The parser classifies a statement that writes inside WITH as a
-    # SELECT, but DuckDB does not run such a statement in parentheses.
+    # The parser takes a statement that writes inside WITH as a SELECT, but DuckDB runs none in parentheses.
     try:
         text.encode()
         statements = duckdb.extract_statements(text)
@@ -58,8 +57,7 @@ def _without_end(statement: str) -> str:
     data = statement.encode()  # `duckdb.tokenize` returns positions in bytes, not in characters
     end = len(data)
     for offset, kind in reversed(duckdb.tokenize(statement)):
-        # A semicolon inside a string or a comment is part of the string token or comment token. Only a semicolon that
-        # is a token of its own ends the statement.
+        # A semicolon inside a string or a comment is no token of its own.
         if kind.name != "comment" and data[offset:end].strip() != b";":
             break
         end = offset
@@ -88,9 +86,7 @@ def check_query(text: str, key: str = "data.query") -> str:
     for node in _nodes(_parsed(query)):
         if node.get("type") == "BASE_TABLE":
             name = ".".join(part for key in TABLE_NAME if (part := node.get(key)))
-            # One part of a query may define a WITH name that looks like the name of a file. Another part of the query
-            # may read the file with this name. A name that looks like the name of a file is therefore rejected even if
-            # WITH defines the name.
+            # A WITH of one part may have the name of a file that another part reads.
             if name.casefold() not in known or LIKE_A_FILE.search(name):
                 raise InputError(key, f"reads '{name}'", f"it can read the table {INPUT} only")
         elif node.get("type") == "TABLE_FUNCTION":

@@ -76,9 +76,8 @@ class SourceReader:
         scratch = self._scratch_folder(stack)
         copies, spill = scratch / COPIES, scratch / "spill"
         self._connection = stack.enter_context(connect())
-        # DuckDB computes the progress of a query only if DuckDB's progress bar is enabled. DuckDB's progress bar is not
-        # printed, because it would mix with the progress output of seqclf. In a notebook without ipywidgets, DuckDB has
-        # no progress bar, and these settings raise an error.
+        # Progress is computed only with DuckDB's own bar, which is not printed. The settings fail in a notebook without
+        # ipywidgets.
         with suppress(duckdb.Error):
             self._connection.execute(f"SET enable_progress_bar = {str(progress.is_shown()).lower()}")
             self._connection.execute("SET enable_progress_bar_print = false")
@@ -86,12 +85,10 @@ class SourceReader:
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
         if source.query is not None and loses_order(source.query):
-            # With several threads, the order of the values in a list, and of rows with equal sort keys, would change
-            # from run to run.
+            # With several threads, the order of values in a list and of equal rows would change from run to run.
             self._connection.execute("SET threads = 1")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
-        # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.
-        # DuckDB checks the path of a file both with and without escaped special characters.
+        # Folders, because to allow 50,000 files takes seconds. Paths are checked with and without escapes.
         folders = {str(path.parent) for path in resolved(self.paths)}
         restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
         if source.query is not None:
@@ -197,8 +194,7 @@ class SourceReader:
     def _read_rows(self, schema: Schema, keys: Mapping[str, str], rows: int) -> Iterator[SourceRows]:
         columns = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
-        # Rows are numbered separately in each file. If there are several files, DuckDB must therefore return the file
-        # of each row. If the source has a query, the rows of the query's result are numbered.
+        # Rows are numbered in each file, or in the result of a query.
         if self.several_files:
             columns[FILE] = quote_identifier(FILE)
             relation = self._relation.named_sql

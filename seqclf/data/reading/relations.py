@@ -94,11 +94,8 @@ def _with_original_names(relation: str) -> str:
     return f"(SELECT * REPLACE ({url} AS {name}) FROM {relation})"
 
 
-# The option `data.query` is one SELECT from the table `input`, which holds the rows of a file. The result of the query
-# replaces the rows of the file.
-#
-# The query is stored in the bundle and runs on each new file at prediction. The result of the query must therefore
-# depend only on the table `input`.
+# The option `data.query`: a SELECT from the table `input`, on which alone its result may depend, as a bundle runs it
+# on new files.
 
 SHOWN_COLUMNS = 20  # maximum number of column names that an error message lists
 

@@ -27,8 +27,8 @@ class Delimited(TextFormat):
     def table(self, files: Files) -> TableSql:
         dialect = detect_dialect(files.paths, files.source)
         options = {**files.partitions, **dialect.options}
-        # DuckDB stores a copy of a malformed line for each surplus cell, so lists without quotes would fill the memory.
-        # If malformed lines are not stored, the first malformed line stops the query.
+        # DuckDB stores a copy of a malformed line for each surplus cell, so lists without quotes would fill the
+        # memory. Without storing, the first malformed line stops the query.
         if files.keep_malformed and not dialect.has_long_surplus:
             options |= rejects.read_options()
         return partial(scan, "read_csv", files.sql_list, options)
@@ -92,8 +92,7 @@ def select_series(paths: Sequence[Path], file_column: str | None) -> str:
         file = f", {quote_literal(str(path))} AS {quote_identifier(file_column)}" if file_column else ""
         label = ", trim(parts[-1]) AS label" if header.has_label else ""
         options = "".join(f", {key} = {value}" for key, value in lines("utf-8", header.lines).items())
-        # In the file, a row has one list for each channel. The SQL functions `generate_series` and `list_transform`
-        # transpose the lists of channels into lists of tokens.
+        # The file has a list for each channel, which `generate_series` and `list_transform` transpose.
         selects.append(
             f"SELECT list_transform(generate_series(1, list_max(list_transform(channels, lambda c: len(c)))), "
             f"lambda token: list_transform(channels, lambda c: c[token])) AS series{label}{file} FROM ("

@@ -151,8 +151,7 @@ def split_list(cell: str, separator: str | None) -> str:
 def bracketed_texts(cell: str, depth: int = 1) -> str:
     """Return SQL that parses a bracketed text cell as a list of texts, or for `depth` 2 as a list of lists."""
     kind = "VARCHAR" + "[]" * depth
-    # Only the JSON parser reads escapes such as \n and \u00e9. Cells without escapes are not parsed as JSON, because
-    # JSON changes the text of numbers (1.50 becomes 1.5).
+    # Only the JSON parser reads escapes such as \n and \u00e9, but it changes the text of numbers (1.50 becomes 1.5).
     return (
         f"CASE WHEN contains({cell}, '\\') THEN COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), "
         f"TRY_CAST({cell} AS {kind})) ELSE TRY_CAST({cell} AS {kind}) END"
@@ -287,8 +286,7 @@ def formatted_seconds(text: str, pattern: str) -> float:
 
 def epoch_sql(value: str, kind: str) -> str:
     """Return SQL that converts a timestamp, time or interval to seconds. `kind`: DuckDB type of the value."""
-    # DuckDB has no function `epoch` for nanoseconds with a time zone. The cast to microseconds loses no precision,
-    # because float64 seconds of today's dates cannot hold nanoseconds.
+    # DuckDB has no `epoch` of nanoseconds with a zone, and float64 seconds hold no nanoseconds of today anyway.
     return f"epoch(CAST({value} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({value})"
 
 

@@ -161,8 +161,7 @@ class CacheEntry:
             ) from None
 
 
-# Files that `data.generator` writes. The files are written only once, as long as neither the generator's arguments nor
-# its code change.
+# Files of `data.generator`, written once for its arguments and its code.
 
 
 def with_generated(options: DataOptions) -> DataOptions:
@@ -170,8 +169,7 @@ def with_generated(options: DataOptions) -> DataOptions:
     generator = options.generator
     if generator is None:
         return options
-    # The cache key includes the NumPy version, because another version may draw other random numbers from the same
-    # seed.
+    # Another version of NumPy may draw other random numbers from the same seed.
     parts = [FORMAT, dict(generator), generator_code(generator), np.__version__]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     entry = CacheEntry(Path(options.cache_dir).expanduser(), f"generated-{options.name}-{key}")
@@ -186,11 +184,8 @@ def with_generated(options: DataOptions) -> DataOptions:
     return options.model_copy(update={"generator": None, **files})
 
 
-# In-memory tables are written to files in the cache folder, so that training reads them like other files.
-#
-# The name of a table file is the hash of its content. Equal tables therefore share one table file and one prepared
-# dataset. The path of the table file in a run's config.yaml identifies the training rows. Only the user can read a
-# table file, because it holds raw data and not encoded data.
+# Tables in memory are written to files, whose name is the hash of their content, so that equal tables share a file and
+# a prepared dataset, and the path in config.yaml identifies the rows. Only the user can read one, as it is not encoded.
 
 FOLDER = "tables"
 ROW_GROUP = 122_880  # rows per row group of a Parquet file, as in DuckDB

@@ -181,8 +181,7 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, FieldEncoder
         raise InputError("encoders", f"not those of the fields: {', '.join(map(repr, states))}")
     encoders = load_encoders(schema.fields, states.__getitem__)
     classes = description["classes"]
-    # In a checkpoint, the sizes in the specs may differ from the sizes of the encoders. Without this check, an index
-    # that is too large for an embedding would fail much later.
+    # Without this check, an index that is too large for an embedding would fail much later.
     if [_shape(spec) for spec in description["fields"]] != [_shape(spec) for spec in input_specs(encoders, classes)]:
         raise InputError("fields", "not what the encoders give")
     return encoders

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.field_encoder import FieldEncoder
 
 
-# Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for
-# the same files and options. Without a new FORMAT, old data in the cache would be reused.
-# tests/data/storage/test_format.py fails if FORMAT must be increased.
+# Version of the stored data. Increase it if a change stores other data for the same files and options, or the old data
+# of the cache would be reused (tests/data/storage/test_format.py fails then).
 FORMAT = 4
 
 
@@ -30,11 +29,7 @@ class DamagedError(Exception):
     """Raised if a folder of the cache is not whole and must be built again."""
 
 
-# Original texts of evaluation rows, which are stored with the tokens of the rows so that reports can show the texts.
-#
-# A text cannot be restored from its tokens, because spaces, capitals and unknown words are lost. The texts of training
-# rows are not stored, because reports do not show training rows. The texts of evaluation rows stay on disk until a
-# report shows the row.
+# Original texts of evaluation rows, for reports: tokens have lost spaces, capitals and unknown words.
 
 IDS, TEXTS, GROUP_NAMES = "ids.arrow", "texts.arrow", "group_names.arrow"
 
@@ -173,8 +168,7 @@ class SplitWriter:
         self.folder = folder
         self.files: dict[str, BinaryIO] = {}
         self.formats: dict[str, ArrayFormat] = {}  # array name → data type and shape
-        # Arrays of strings are written to Arrow files. Other arrays are written as raw bytes, so that they can be
-        # memory-mapped.
+        # Strings are written to Arrow files, other arrays as raw bytes, which can be memory-mapped.
         self.tables: dict[str, pa.RecordBatchFileWriter] = {}  # file name → writer of an Arrow file
         self._open_table(IDS, pa.schema([("id", pa.string())]))
 

@@ -79,8 +79,7 @@ class CategoryEncoder(VocabularyEncoder):
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         if events:
-            # Texts remain text, but for the cells of a text file. A column of type uint64 is read as text, because
-            # int64 cannot hold all uint64 values.
+            # Texts remain text, but for the cells of a text file. int64 cannot hold all values of uint64.
             integers = _are_integers(cells) or (pa.types.is_integer(cells.type) and cells.type != pa.uint64())
             values = cells.to_pylist()
         else:

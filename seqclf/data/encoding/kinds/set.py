@@ -247,8 +247,7 @@ class SetEncoder(VocabularyEncoder):
         counts = lengths_or_zero(pc.list_flatten(column)).astype(np.int64)
         # Sums of different keys are almost never equal after mixing.
         keys = mix(self.vocabulary.keys_of(self.codes(column)) - GOLDEN_GAMMA)
-        # The key of a token is made from the difference of two running sums. The difference of the running sums is
-        # exact even after an overflow, because unsigned integers wrap around.
+        # Differences of running sums are exact even after an overflow, because unsigned integers wrap around.
         ends = np.cumsum(counts)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
         return mix(sums[ends] - sums[ends - counts] + counts.astype(np.uint64) - GOLDEN_GAMMA)

@@ -109,8 +109,7 @@ class TextEncoder(RunningTextEncoder):
         lowercase, max_size = self.option("lowercase"), self.option("max_size")
         self.tokenizer = train_subwords(texts(), lowercase, self.option("min_count"), max_size)
         if self.option("vectors") is not None:
-            # Rare words with a pretrained vector must be kept. The tokenizer is therefore trained a second time with
-            # `min_count` 1, to get all words.
+            # Rare words with a pretrained vector are kept, so all words are needed.
             self._add_vectors(train_subwords(texts(), lowercase, 1, max_size).get_vocab())
 
     def _fit_words(self, read: ReadColumns) -> None:
