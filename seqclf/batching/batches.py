@@ -14,17 +14,16 @@ from torch.utils.data import Dataset
 from seqclf.batching.collate import pad
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 
-RESIDENT_BYTES = 256 * 2**20  # bytes; the memory pages of a larger split are released while it is read
-RESIDENT_ROWS = 1024  # number of rows of a large split that are read before its memory pages are released
+RESIDENT_BYTES = 256 * 2**20  # size of a split above which its memory pages are released while it is read
+RESIDENT_ROWS = 1024  # rows that are read before that, because each maps about 64 kB of the file into memory
 
 
 class Batch(NamedTuple):
     """Batch of right-padded sequences, a NamedTuple so that PyTorch pins each field.
 
-    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64. On
-    the host, `host_lengths`: (B,) NumPy array, and `ids`: (B,) NumPy array of row indices in the split. `weight`:
-    factor for the mean loss: 1, or (rows of the batch) / (mean rows per batch). A rank without rows in a step has one
-    short row with the weight 0.
+    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64 in [1, T]. `labels`: (B,) int64. On the
+    host, `host_lengths` and `ids`, row indices in the split: (B,) arrays. `weight`: factor for the mean loss: 1, or
+    (rows of the batch) / (mean rows per batch), or 0 for the one short row of a rank without rows in a step.
     """
 
     fields: dict[str, Tensor]
@@ -35,15 +34,11 @@ class Batch(NamedTuple):
     weight: float = 1.0
 
     def to(self, device: torch.device | str) -> Batch:
-        """Return the batch with its tensors on `device`, itself if it is there.
-
-        Without this method, Lightning would take 0.1 ms per step on the CPU to traverse the fields.
-        """
+        """Return the batch with its tensors on `device`. Lightning would take 0.1 ms to traverse the fields."""
         device = torch.device(device)
         if self.lengths.device == device:
             return self
-        # A copy from pinned memory to a GPU runs while the host continues. Copies to "cpu" and "mps" are synchronous,
-        # as in Lightning.
+        # A copy from pinned memory to a GPU runs while the host continues.
         beside = device.type not in ("cpu", "mps")
         fields = {name: values.to(device, non_blocking=beside) for name, values in self.fields.items()}
         lengths, labels = (values.to(device, non_blocking=beside) for values in (self.lengths, self.labels))
@@ -51,12 +46,7 @@ class Batch(NamedTuple):
 
 
 class BatchDataset(Dataset):
-    """Dataset that returns a padded batch for an array of row indices.
-
-    `mean_rows`: mean rows of a training batch, the divisor in `Batch.weight`, None for the weight 1. Each row that is
-    read maps about 64 kB of the file into memory, so the memory pages of a split larger than `RESIDENT_BYTES` are
-    released after every `RESIDENT_ROWS` rows.
-    """
+    """Returns a padded batch for an array of row indices. `mean_rows`: divisor in `Batch.weight`, None for weight 1."""
 
     def __init__(self, split: Split, mean_rows: float | None = None):
         self.split = split
@@ -79,10 +69,7 @@ class BatchDataset(Dataset):
 
 
 class RowBatch(NamedTuple):
-    """Padded batch of some rows.
-
-    `rows`: (B,) positions in the split. `fields`: dict field → (B, T, …). `lengths`: (B,) int64.
-    """
+    """Padded batch of rows. `rows`: (B,) positions. `fields`: dict field → (B, T, …). `lengths`: (B,) int64."""
 
     rows: np.ndarray
     fields: dict[str, Tensor]
@@ -92,8 +79,7 @@ class RowBatch(NamedTuple):
 class SplitRows:
     """The rows of a split, for the methods `fit_to` and `fit_to_validation` of a network.
 
-    `digest`: hash of the data set. `class_weights`: (C,) weights of the classes in the loss, above 0. `device`: that of
-    the tensors of a batch.
+    `digest`: hash of the data set. `class_weights`: (C,) weights above 0 of the classes in the loss.
     """
 
     def __init__(self, split: Split, digest: str, class_weights: np.ndarray, device: torch.device | str = "cpu"):

@@ -22,12 +22,9 @@ class BatchLimits(NamedTuple):
 def step_bounds(descending: np.ndarray, limits: BatchLimits, ranks: int, last: bool) -> list[int]:
     """Cut rows, sorted by descending length, into consecutive steps of `ranks` batches, and return their bounds.
 
-    With several ranks, a step ends early if its next rows are too short: a batch of `limits.max_rows` of them would
-    cost less than the mean batch of the step. Batches of longer rows therefore have fewer rows, and all ranks get equal
-    costs.
-
-    `descending`: (n,) integers ≥ 1, lengths of the rows in tokens. `last`: True for the last pool of the epoch, where
-    the rows that do not fill a step form a smaller one; otherwise the bounds leave them out, for the next pool.
+    With several ranks, a step ends before rows so short that a batch of `limits.max_rows` of them would cost less than
+    its mean batch, which keeps costs equal. `descending`: (n,) lengths ≥ 1 in tokens. `last`: True for the last pool,
+    where the rows that do not fill a step form a smaller one; otherwise they are left for the next pool.
     """
     bounds = [0]
     if ranks == 1:
@@ -46,11 +43,8 @@ def step_bounds(descending: np.ndarray, limits: BatchLimits, ranks: int, last: b
 
 
 def deal_step(descending: np.ndarray, limits: BatchLimits, ranks: int, world_size: int) -> np.ndarray:
-    """Return the (world_size + 1,) bounds of the rows of each running rank of a step planned for `ranks` ranks.
-
-    With fewer running ranks, the limits of a batch are raised in proportion.
-    """
-    growth = max(ranks, world_size)
+    """Return the (world_size + 1,) bounds of the rows of each running rank of a step planned for `ranks` ranks."""
+    growth = max(ranks, world_size)  # fewer running ranks raise the limits in proportion
     return deal(
         descending,
         world_size,
@@ -76,10 +70,7 @@ def _step_end(descending: np.ndarray, tokens: np.ndarray, start: int, limits: Ba
 
 
 def _middle(descending: np.ndarray, tokens: np.ndarray, bounds: list[int], limits: BatchLimits, ranks: int) -> int:
-    """Return the bound between the last two steps that gives both about the same number of tokens.
-
-    A last step of a few rows could not be divided into parts of equal cost.
-    """
+    """Return the bound that gives the last two steps equal tokens, because few rows have no parts of equal cost."""
     start, full, end = bounds
     middle = int(np.searchsorted(tokens, (tokens[start] + tokens[end]) // 2))
     middle = max(start + ranks, min(middle, end - ranks))
@@ -118,20 +109,11 @@ TOLERANCE = 512  # the search stops when the highest cost is at most 1/512 above
 
 
 def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int) -> np.ndarray:
-    """Divide rows, sorted by descending length, into contiguous blocks of rows, one block for each rank.
+    """Divide rows, sorted by descending length, into contiguous blocks, and return their (ranks + 1,) int64 bounds.
 
-    A block costs `count * longest` tokens, padding included: its number of rows times the length of its longest row.
-    The blocks are chosen so that the highest cost is as low as possible. A block exceeds `max_tokens` or `max_rows`
-    only if the rows do not fit into these limits, which happens if fewer ranks are running than planned.
-
-    Args:
-        descending: (n,) integers ≥ 1, lengths of the rows in tokens.
-        ranks: number of blocks.
-        max_tokens: maximum cost of a block. A block with a single row may cost more.
-        max_rows: maximum number of rows of a block.
-
-    Returns:
-        (ranks + 1,) int64, bounds of the blocks. With fewer rows than ranks, the last blocks are empty.
+    The highest cost of a block, `count * longest` tokens, is as low as possible. A block exceeds `max_tokens` or
+    `max_rows` only if the rows do not fit, as with fewer ranks than planned. With fewer rows than ranks, the last
+    blocks are empty. `descending`: (n,) lengths ≥ 1 in tokens.
 
     >>> deal(np.array([9, 5, 4, 4, 3]), 2, max_tokens=20, max_rows=8).tolist()  # 2 * 9 and 3 * 4 tokens
     [0, 2, 5]
@@ -141,8 +123,7 @@ def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int) 
         return np.array([0] + [len(lengths)] * ranks)
     max_rows = max(max_rows, -(-len(lengths) // ranks))
     highest = min(max_tokens, lengths[0] * max_rows)  # a longer row is a block of its own
-    parts = _parts(lengths, ranks, highest, max_rows)
-    if parts is None:
+    if (parts := _parts(lengths, ranks, highest, max_rows)) is None:
         highest = lengths[0] * max_rows
         parts = _parts(lengths, ranks, highest, max_rows)
     assert parts is not None  # at this cost, `ranks` blocks of `max_rows` rows hold all rows
@@ -163,10 +144,7 @@ def rows_of_batch(longest: int, max_tokens: int, max_rows: int) -> int:
 
 
 def _parts(lengths: list[int], ranks: int, cost: int, max_rows: int) -> list[int] | None:
-    """Return the bounds of blocks that cost at most `cost`, or None if such blocks cannot hold all rows.
-
-    Each block takes as many rows as fit, but leaves a row for each block after it.
-    """
+    """Return the bounds of blocks that cost at most `cost` and leave a row for each later one, None without any."""
     count = len(lengths)
     bounds, start = [0], 0
     for parts_left in range(ranks - 1, -1, -1):
