@@ -54,6 +54,10 @@ from seqclf.settings.override_text import hydra_value, shell_word
 from seqclf.system import progress
 
 FEW_LABELS = 20  # labels of any form are accepted as classes up to this number of distinct labels
+SCHEMA_KEYS = (  # options that `build_schema` takes
+    *("id", "fields", "list_separator", "max_length", "truncate", "group_by", "order_by", "order_format"),
+    *("ignore", "infer", "static"),
+)
 NEARLY_ALL = 0.9  # the label column is rejected as an id above this number of distinct labels per row
 
 
@@ -62,7 +66,7 @@ FieldCheck = Callable[[Encoders], None]  # argument: dict field → encoder (fit
 
 
 def accept_fields(_: Encoders) -> None:
-    """Accept all fields."""
+    pass
 
 
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
@@ -275,25 +279,14 @@ def _build_schema(
         **dict.fromkeys(options.ignore, "data.ignore"),
     }
     skip = [str(options.label), *reasons]
+    of_labels = [] if label_table is None else label_table.static
     schema = build_schema(
         sample,
         str(reader.source),
         label=options.label if label_table is None else None,
-        id=options.id,
-        fields=options.fields,
-        list_separator=options.list_separator,
-        max_length=options.max_length,
-        truncate=options.truncate,
-        group_by=options.group_by,
-        order_by=options.order_by,
-        order_format=options.order_format,
         skip=skip,
-        ignore=options.ignore,
-        infer=options.infer,
-        static=options.static,
-        joined=[]
-        if label_table is None
-        else [each for each in label_table.static if not set(sample.column_names) >= set(each.columns)],
+        joined=[field for field in of_labels if not set(sample.column_names) >= set(field.columns)],
+        **{key: getattr(options, key) for key in SCHEMA_KEYS},
     )
     notes: list[str] = []
     if options.infer:

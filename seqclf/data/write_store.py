@@ -6,6 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,23 +50,18 @@ class EncodedBatch(NamedTuple):
         return (self.labels >= 0) & (self.original_lengths > 0)
 
 
+@dataclass
 class StoreWriter:
     """Writes all splits of one dataset into the folder `target`."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        classes: list[str],
-        encoders: Mapping[str, FieldEncoder],
-        quarantine: Quarantine,
-        target: Path,
-    ):
-        self.schema = schema
-        self.classes = classes
-        self.encoders = encoders
-        self.quarantine = quarantine
-        self.target = target
-        unknown_ids = {name: kind_of(encoder.spec()).unknown_id for name, encoder in tokens_of(encoders).items()}
+    schema: Schema
+    classes: list[str]
+    encoders: Mapping[str, FieldEncoder]
+    quarantine: Quarantine
+    target: Path
+
+    def __post_init__(self) -> None:
+        unknown_ids = {name: kind_of(encoder.spec()).unknown_id for name, encoder in tokens_of(self.encoders).items()}
         self.unknown_ids = {name: unknown for name, unknown in unknown_ids.items() if unknown is not None}
         self.report: dict[str, SplitCounts] = {}
 
@@ -79,8 +75,7 @@ class StoreWriter:
         digests: dict[str, dict[str, str]] = {}
         for origin, source in staged.items():
             parts = self._write_source(source, splits[origin], groups[origin])
-            for name, part in parts.items():
-                digests[name] = part.digest()
+            digests |= {name: part.digest() for name, part in parts.items()}
             self._report(origin, source, parts)
         # The digest of the dataset depends on the order of the splits.
         digests = {name: digests[name] for name in SPLITS if name in digests}
@@ -171,12 +166,12 @@ class StoreWriter:
             self.report[origin].events, self.report[origin].refused_events = source.events, lost
 
 
+@dataclass
 class _Part:
-    def __init__(self, writer: SplitWriter):
-        self.writer = writer
-        self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
-        self.counts = SplitCounts()
-        self.refused: list[Refusal] = []
+    writer: SplitWriter
+    digests: dict[str, Any] = field(default_factory=lambda: defaultdict(hashlib.sha256))
+    counts: SplitCounts = field(default_factory=SplitCounts)
+    refused: list[Refusal] = field(default_factory=list)
 
     def add(
         self,

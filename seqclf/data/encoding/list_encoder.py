@@ -61,7 +61,6 @@ class ListEncoder(FieldEncoder):
         if events or not is_text(cells.type):
             separator = None
         elif separator is None and not looks_bracketed(cells):
-            # Lists without brackets are separated by data.list_separator. Lists in brackets are separated by commas.
             separator = list_separator
         return cls.completed(replace(field, separator=separator, options=options), cells, events)
 
@@ -142,9 +141,7 @@ class ListEncoder(FieldEncoder):
         value = unmasked(value)
         if getattr(getattr(value, "dtype", None), "time_zone", None):  # a series of polars, whose arrays have no zone
             value = value.to_list()
-        if hasattr(value, "to_numpy") and not isinstance(
-            value, (pa.Array, pa.ChunkedArray)
-        ):  # value is a series or a frame of pandas or polars
+        if hasattr(value, "to_numpy") and not isinstance(value, (pa.Array, pa.ChunkedArray)):  # pandas or polars
             value = value.to_numpy()
         if isinstance(value, np.ndarray):
             if value.dtype.kind == "M":  # tolist() would return times in nanoseconds as plain integers
@@ -161,10 +158,7 @@ class ListEncoder(FieldEncoder):
         return cell
 
     def plain_elements(self, cells: Sequence[Any], kinds: Collection[type]) -> tuple[np.ndarray, list[Any]] | None:
-        """Return the (N,) number of tokens of Python cells, and all tokens end to end.
-
-        Return None for a cell that is empty or no list or array, and for a token whose type is not in `kinds`.
-        """
+        """Return the (N,) lengths of Python cells, and all tokens end to end; None for other cells or other `kinds`."""
         if self.field.static:
             cells = [[cell] for cell in cells]
         cells = [cell.tolist() if isinstance(cell, np.ndarray) and cell.dtype.kind in "if" else cell for cell in cells]

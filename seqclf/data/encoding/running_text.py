@@ -25,10 +25,7 @@ class RunningTextEncoder(FieldEncoder):
     """
 
     holds_text = True
-
-    @property
-    def canonical_type(self) -> pa.DataType:
-        return pa.string()
+    canonical_type = pa.string()
 
     @property
     def expected(self) -> str:

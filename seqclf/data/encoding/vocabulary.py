@@ -19,17 +19,13 @@ from seqclf.data.schema.schema import Option, count_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
-# Options of the field kinds with a vocabulary.
 VOCABULARY_OPTIONS: Mapping[str, Option] = MappingProxyType(
     {"min_count": count_option(1), "max_size": count_option(), "hash_size": count_option()}
 )
 
 
 class ProvisionalCodes(dict[Any, int]):
-    """Dict value → provisional code, which stands for the value until the vocabulary is fit.
-
-    A lookup gives a new value the next code, from 0. Codes are never reused, because staged files contain them.
-    """
+    """Dict value → provisional code until the vocabulary is fit. A lookup gives a new value the next one, from 0."""
 
     def __missing__(self, value: Any) -> int:
         self[value] = code = len(self)
@@ -88,7 +84,6 @@ class Vocabulary:
         counts = np.zeros(len(self.codes), np.int64)
         for codes in batches:
             counts += np.bincount(codes, minlength=len(counts))
-        # Values that do not occur in the training split also have codes, but a count of 0.
         seen = [(-count, value) for value, count in zip(self.codes, counts.tolist(), strict=True) if count]
         # Equal counts are sorted by value, null first, so that ids do not depend on the order of the rows.
         seen.sort(key=lambda entry: (entry[0], entry[1] is not None, entry[1]))

@@ -71,12 +71,10 @@ EVENTS = "events"  # table alias; with it, ORDER BY refers to a column of the ta
 
 
 def channel(field: str, position: int) -> str:
-    """Return the name of the column with a channel of a field."""
     return f"{field} {position}"
 
 
 def group(position: int) -> str:
-    """Return the name of the column with the group key at this position in `schema.group_by`."""
     return f"group {position}"
 
 

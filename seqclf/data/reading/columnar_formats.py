@@ -169,10 +169,7 @@ def _batches(reader: Any) -> Iterable[pa.RecordBatch]:
 
 @lru_cache(maxsize=64)
 def _is_plain(path: Path, state: float) -> bool:
-    """True if DuckDB can read a file as it is. Raises InputError if it is damaged, which would crash DuckDB.
-
-    `state`: modification time, as a key of the cache.
-    """
+    """True if DuckDB can read a file as it is. Raises InputError if it is damaged, which would crash DuckDB."""
     with _opened(path) as reader:
         check_names(reader.schema.names, str(path))
         types = {field.name: field.type for field in reader.schema}

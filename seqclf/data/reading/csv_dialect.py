@@ -200,9 +200,9 @@ LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arro
 
 
 def uniform(paths: Sequence[Path], folder: Path, encoding: str) -> list[Path]:
-    """Return `paths`, with a copy in place of each file whose lines end in different ways, unless it is UTF-16.
+    """Return `paths`, with a copy below `folder` for each file whose lines end in different ways, unless it is UTF-16.
 
-    The path of a copy is that of `folder`, followed by the absolute path of the original.
+    DuckDB reads others only in a lenient mode, which drops surplus cells without an error.
     """
     return [_copied(path, folder) if is_mixed(path, path.stat().st_mtime, encoding) else path for path in paths]
 
@@ -214,11 +214,7 @@ def original(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def is_mixed(path: Path, state: float, encoding: str) -> bool:
-    """Return True if lines end in different ways, False for UTF-16. Raises InputError for a line that DuckDB would
-    drop.
-
-    `state`: modification time, as a key of the cache.
-    """
+    """Return True if lines end in different ways, False for UTF-16. Raises InputError for one that DuckDB drops."""
     unix = windows = old_mac = without_end = 0
     last_byte = b""
     is_wide = encoding == "utf-16"

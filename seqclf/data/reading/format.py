@@ -1,4 +1,4 @@
-"""Interface of file formats. A file format is a class. The class is selected by the ending of the file name."""
+"""Interface of file formats, classes of which the ending of a file name selects one."""
 
 from __future__ import annotations
 
@@ -90,8 +90,7 @@ def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> di
 
 
 def scan(function: str, files: str, options: Mapping[str, str], named_files: bool) -> str:
-    """Return SQL that calls a DuckDB table function. `files`: SQL list of paths. `named_files`: True to add the column
-    FILE.
+    """Return SQL that calls a DuckDB table function. `files`: SQL list of paths. `named_files`: True to add FILE.
 
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
     "read_csv(['t.csv'], header = true)"

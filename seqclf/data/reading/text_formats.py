@@ -73,15 +73,14 @@ class TimeSeries(TextFormat):
 
 
 class Header(NamedTuple):
-    """Header of a time series file. `lines`: lines before the rows. `has_label`: True if rows end with a label."""
+    """`lines`: lines of a time series file before the rows. `has_label`: True if rows end with a label."""
 
     lines: int
     has_label: bool
 
 
 def select_series(paths: Sequence[Path], file_column: str | None) -> str:
-    """Return the SQL that reads time series files: `series`, lists of tokens with one number for each channel, and
-    `label`.
+    """Return SQL that reads time series files: `series`, lists of tokens with a number per channel, and `label`.
 
     Shorter channels of a row are padded with nulls. A missing value, written as `?`, becomes NaN. `file_column`: name
     of a column with the path of each row's file, or None.
@@ -135,11 +134,7 @@ class JsonLines(Format):
 
 @lru_cache(maxsize=64)
 def _types(read: str, files: str, state: SourceState) -> dict[str, str]:
-    """Return dict column → DuckDB type. Dates, times, UUIDs and integers beyond 64 bits are texts.
-
-    `state`: state of the files, as a key of the cache.
-    """
-    # All rows are read to infer the types. The types are cached, because the survey of a file needs them a second time.
+    """Return dict column → DuckDB type by all rows. Dates, times, UUIDs and integers beyond 64 bits are texts."""
     with connect() as connection:
         types = describe_columns(connection, read)
         wide = _wide_columns(connection, files, types)

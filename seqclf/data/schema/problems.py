@@ -13,18 +13,13 @@ import pyarrow.compute as pc
 from seqclf.data.ragged import is_list, lengths_or_zero
 from seqclf.data.schema.rows import Refusal, SourceRows
 from seqclf.data.schema.schema import Field
-from seqclf.errors import InputError
 
 BLANK_REASON = "is empty; a sequence needs at least one token"
 BY_SPACES = "\"data.list_separator=' '\""  # example for error messages, quoted for the shell and for Hydra
 
 
 class Problem(NamedTuple):
-    """The reason why a row is rejected.
-
-    `reason`: text that follows the name of `column` in messages, such as `is empty`. `token`: index of the invalid one
-    among the S tokens of the record batch, if it is one.
-    """
+    """The reason why a row is rejected (see `Refusal`). `token`: index of an invalid one among all of the batch."""
 
     column: str
     reason: str
@@ -39,12 +34,7 @@ class Problems:
         self.usable = np.ones(rows, dtype=bool)
 
     def mark(self, rows: np.ndarray, column: str, reason: str | list[str], tokens: np.ndarray | None = None) -> None:
-        """Mark rows as invalid. A row that already has a problem keeps its first problem.
-
-        `rows`: (K,) indices of rows. `reason`: one for all rows, or a list of K. `tokens`: (K,) index of the invalid
-        token.
-        """
-        # A loop is fast enough, because few rows are invalid.
+        """Mark (K,) rows as invalid, unless they are. `reason`: one, or a list of K. `tokens`: (K,) invalid tokens."""
         for position, row in enumerate(rows.tolist()):
             if self.usable[row]:
                 self.usable[row] = False
@@ -54,11 +44,10 @@ class Problems:
                 )
 
     def mark_tokens(self, tokens: np.ndarray, row_of_token: np.ndarray, column: str, reason: str) -> None:
-        """Mark each row that contains an invalid token, of which its problem names the first.
+        """Mark each row of invalid tokens, of which its problem names the first.
 
         `tokens`: (K,) ascending indices of invalid tokens. `row_of_token`: (S,) index of the row of each token.
         """
-        # np.unique returns the first invalid token of each row, because `tokens` is ascending.
         rows, first = np.unique(row_of_token[tokens], return_index=True)
         self.mark(rows, column, reason, tokens[first])
 
@@ -151,10 +140,6 @@ class Quarantine:
     """
 
     def __init__(self, on_bad_row: str, max_bad_share: float):
-        if on_bad_row not in ("quarantine", "drop", "error"):
-            raise InputError(f"data.on_bad_row={on_bad_row}", "must be quarantine, drop or error")
-        if not (isinstance(max_bad_share, (int, float)) and 0 <= max_bad_share <= 1):
-            raise InputError(f"data.max_bad_share={max_bad_share}", "must be between 0 and 1")
         self.on_bad_row = on_bad_row
         self.max_bad_share = max_bad_share
         self.refusals: list[Refusal] = []

@@ -45,9 +45,8 @@ def choice_option(default: Any, *values: Any) -> Option:
 
 def count_option(default: int | None = None) -> Option:
     """Return an option whose value must be an integer from 1 to `LARGEST`, such as the size of a vocabulary."""
-    return Option(
-        default, lambda value: type(value) is int and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST}"
-    )
+    expected = f"a whole number from 1 to {LARGEST}"
+    return Option(default, lambda value: type(value) is int and 1 <= value <= LARGEST, expected)
 
 
 def flag_option(default: bool) -> Option:
@@ -80,9 +79,7 @@ def positive_option(default: float | None = None) -> Option:
     return Option(default, lambda value: type(value) in (int, float) and 0 < value < float("inf"), "a number above 0")
 
 
-# Fields of a schema.
-
-# Names that no field may have, because model inputs, model outputs or canonical columns have these names.
+# names of inputs and outputs of a model and of canonical columns, which no field may have
 RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 
 
@@ -149,8 +146,7 @@ def label_type(column_type: str) -> str:
 
 
 def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
-    """Convert the names of classes to labels of the type `label_type`. Raises InputError for one that has no such
-    value.
+    """Convert the names of classes to labels of the type `label_type`. Raises InputError for one of another type.
 
     >>> typed_labels(["false", "true"], "boolean").to_pylist(), typed_labels(["2", "10"], "integer").to_pylist()
     ([False, True], [2, 10])
@@ -176,8 +172,6 @@ def label_codes(labels: pa.Array, classes: Sequence[str]) -> np.ndarray:
 
 
 INFERENCE_ROWS = 1000
-
-
 AS_TEXT = "text"
 
 
@@ -222,16 +216,12 @@ class Schema:
         return keys + [(field.key, column) for field in self.fields for column in field.columns]
 
     def to_dict(self) -> JsonObject:
-        """Return the schema as plain JSON values."""
-        # The conversion through JSON turns tuples into lists, as in a schema that is read from a file.
+        """Return the schema as JSON values, with lists for tuples."""
         return json.loads(json.dumps(asdict(self)))
 
 
 def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
-    """Raise InputError if a required column is missing, and suggest the one with the most similar name.
-
-    `required`: pairs (config key, column). `available`: columns of the file. `where`: name of the file in errors.
-    """
+    """Raise InputError if a column of `required`, pairs (config key, column), is missing in the file `where`."""
     names = list(available)
     for key, column in required:
         if column not in names:

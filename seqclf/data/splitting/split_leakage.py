@@ -38,8 +38,7 @@ LINES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport(JsonResult):
-    """Counts of the rows that leak between splits, which are stored with the dataset. Splits are train, validation,
-    test.
+    """Counts of the rows that leak between splits, which are stored with the dataset.
 
     `rows`, `distinct`: rows and distinct sequences of all splits. `seen_before`, `ids_seen_before`,
     `groups_seen_before`: dict split → rows whose sequence, id or group is also in an earlier split; None without ids or
@@ -84,7 +83,6 @@ class LeakReport(JsonResult):
 
     def warnings(self) -> list[str]:
         """Return a line for each problem: leaks, rows without group, repeated rows, contradicting labels."""
-        # Built here, so that survey, model card and terminal show the same. Dropped rows leak no longer.
         lines = [] if self.dropped else [f"{line}; {remedy}" for line, remedy in self._leaks()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")

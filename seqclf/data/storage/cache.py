@@ -50,9 +50,8 @@ def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[Source
 def changed_file(before: list[SourceState], after: list[SourceState]) -> str | None:
     """Return the path of a file that was changed, added or deleted, "" for a changed option, None if nothing changed.
 
-    Files are compared by size, modification time and inode, not by the inode change time, which chmod and hard links of
-    a backup change too. The fingerprint covers it, so a file whose modification time was set back is found in the next
-    run.
+    Files are compared by size, modification time and inode, not by the inode change time, which a backup changes too.
+    The fingerprint covers it, so a file whose modification time was set back is found in the next run.
     """
     if [source.options for source in before] != [source.options for source in after]:
         return ""
@@ -115,11 +114,9 @@ class CacheEntry:
     def reuse_or_build(self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]) -> Opened | None:
         """Return the result of `open_folder(folder)` for an entry that exists, or else build it and return None.
 
-        `open_folder` raises DamagedError for a damaged folder, which is reported on stderr and built again. `build`
-        fills the sub-folder CONTENT of the temporary folder `scratch`.
-
-        A lock lets other processes wait, because several ranks or runs start at the same time. Raises InputError if the
-        cache folder cannot be written.
+        `open_folder` raises DamagedError for a damaged folder, which is built again. `build` fills the sub-folder
+        CONTENT of a temporary one, while a lock lets other ranks and runs wait. Raises InputError if the cache folder
+        cannot be written.
         """
         with suppress(DamagedError):  # the folder is opened once more below, after this process has got the lock
             if self.folder.is_dir():
@@ -145,7 +142,6 @@ class CacheEntry:
         try:
             content.replace(self.folder)
         except OSError:
-            # If another process has published the same entry in the meantime, that entry is used.
             if not self.folder.is_dir():
                 raise
 
@@ -166,8 +162,7 @@ class CacheEntry:
 
 def with_generated(options: DataOptions) -> DataOptions:
     """Run `data.generator`, if set, and return options whose splits without a file have the generated files."""
-    generator = options.generator
-    if generator is None:
+    if (generator := options.generator) is None:
         return options
     # Another version of NumPy may draw other random numbers from the same seed.
     parts = [FORMAT, dict(generator), generator_code(generator), np.__version__]

@@ -32,10 +32,7 @@ MAX_VALUE = 1e15  # larger values are clipped, so that no square overflows
 
 
 class SequenceSummary(TypedDict):
-    """Summary of the training sequences. `order`: see `order_strength`; None without number fields.
-
-    `median`, `longest`: lengths in tokens.
-    """
+    """`order`: see `order_strength`; None without number fields. `median`, `longest`: lengths in tokens."""
 
     order: float | None
     median: int
@@ -192,38 +189,23 @@ def _shape(spec: Mapping[str, object]) -> list[object]:
 
 
 def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
-    """Open a prepared dataset with memory-mapped arrays.
-
-    `positive`: label that the user has set as positive, or None. `reused`: True if an earlier run prepared it. Raises
-    DamagedError if a file is missing, cannot be read, or does not fit the others.
-    """
+    """Open a prepared dataset, memory-mapped (see `Dataset`). Raises DamagedError if files do not fit."""
     try:
         state = read_json(folder / "dataset.json")
         schema = stored_schema(state["schema"])
-        # The files are memory-mapped instead of read, because a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}
         leaks = LeakReport.from_dict(state["leaks"])
         stored = {key: state[key] for key in ("classes", "digest", "reader", "notes")}
-        # Labels are checked here, because a label code that is too large would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
     chosen = _positive(positive, stored["classes"], splits["train"].labels)
-    return Dataset(
-        folder=folder,
-        schema=schema,
-        positive=chosen,
-        positive_is_guessed=positive is None and chosen is not None,
-        encoders=encoders,
-        splits=splits,
-        report=report,
-        leaks=leaks,
-        reused=reused,
-        **stored,
-    )
+    is_guessed = positive is None and chosen is not None
+    parts: dict[str, Any] = {"schema": schema, "encoders": encoders, "splits": splits, "report": report, "leaks": leaks}
+    return Dataset(folder=folder, positive=chosen, positive_is_guessed=is_guessed, reused=reused, **parts, **stored)
 
 
 def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:
@@ -264,8 +246,6 @@ def labels_alike(labels: Iterable[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-# Title of a dataset on the pages of reports.
-
 UNNAMED = "files"  # default of the option data.name
 IN_MEMORY, HASHED = "table in memory", r"[0-9a-f]{32}"  # its file in the cache has a hash for a name
 
@@ -278,7 +258,7 @@ def data_title(name: str, train: str | None) -> str:
     """
     if name != UNNAMED or train is None:
         return name
-    # A query or a glob has no usable file name, so the default name is returned.
+    # a query or a glob has no usable file name
     stem = Path(train).name.split(".")[0] if len(train.splitlines()) == 1 else ""
     if re.fullmatch(HASHED, stem):
         return IN_MEMORY

@@ -194,11 +194,7 @@ class SplitWriter:
         texts: pa.RecordBatch | None = None,
         group_names: pa.Array | None = None,
     ) -> None:
-        """Append N rows to the split. The arguments are arrays, as in a `Split`, and optional ones come always or
-        never.
-
-        `texts`: original texts, with one column for each text field.
-        """
+        """Append N rows. The arguments are arrays, as in a `Split`, and optional ones come always or never."""
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
         for name, column in sequences.static.items():
@@ -246,7 +242,6 @@ def open_split(folder: Path) -> Split:
     labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
-    # Later code assumes that each row has a token and that all arrays have matching lengths.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     strings = [ids] if group_names is None else [ids, group_names]
@@ -270,9 +265,6 @@ def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", shape=(size, *shape))
 
 
-# Counts of the rows, tokens and rejected rows of one split.
-
-
 @dataclass(kw_only=True)
 class SplitCounts(JsonResult):
     """Counts of one split, which are updated while it is written, and stored with the dataset.
@@ -282,7 +274,6 @@ class SplitCounts(JsonResult):
     `refused_events`: events of an event table, and those in rejected sequences or on malformed lines; otherwise None.
     """
 
-    # If the value of a key in OMIT_NONE is None, the key is left out of the JSON. A count of 0 is not left out.
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events"})
 
     used: int = 0

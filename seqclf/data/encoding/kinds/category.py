@@ -183,10 +183,7 @@ def text_or_boolean(values: Iterable[Any]) -> str:
 
 
 def texts_sql(column: str, kind: str, values: str) -> str:
-    """Return SQL that casts the elements of a list, or of a list of lists, of the DuckDB type `kind` to texts.
-
-    `values`: type of the field's values (see `Field`).
-    """
+    """Return SQL that casts the elements of lists (of lists) of the DuckDB type `kind` to texts, as `values` says."""
     nesting = "[]" * max(1, kind.count("["))
     if element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
         texts = f"TRY_CAST({column} AS VARCHAR{nesting})"

@@ -75,6 +75,8 @@ class TimeEncoder(ListEncoder):
         ),
     }
 
+    element_type = pa.float64()
+    expected = "a list of times"
     resolution, mean, deviation = 1.0, 0.0, 1.0  # initial values before `fit`
 
     def set_up(self) -> None:
@@ -90,14 +92,6 @@ class TimeEncoder(ListEncoder):
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         clock = field.options.get("clock") or _clock_of(field, cells, events)
         return replace(field, width=1, options={**field.options, **({} if clock == ANY else {"clock": clock})})
-
-    @property
-    def element_type(self) -> pa.DataType:
-        return pa.float64()
-
-    @property
-    def expected(self) -> str:
-        return "a list of times"
 
     def text_sql(self, cell: str) -> str:
         return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
