@@ -16,7 +16,7 @@ from support.shell import Shell
 from threadpoolctl import threadpool_limits
 
 from seqclf.config.composition import compose_config
-from seqclf.data.prepare import DataOptions
+from seqclf.data.prepare_data import DataOptions
 from seqclf.system import signals
 
 # A first call may import modules, and other programs may use the processor.

@@ -31,10 +31,10 @@ from generated import CLASS_TOKENS, LENGTH_DISTRIBUTIONS, Workload, generate_wor
 from torch import Tensor, nn
 
 import seqclf
+from seqclf.batching.batches import SplitRows
 from seqclf.batching.collate import pad
-from seqclf.batching.split_rows import SplitRows
 from seqclf.config.build import Config, arguments_of, locate
-from seqclf.data.storage.sequence_summary import summarize_sequences
+from seqclf.data.storage.dataset import summarize_sequences
 from seqclf.errors import first_line
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.frozen.frozen_outputs import feature_cache

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from seqclf import Classifier
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.settings.data import DataOptions
 
 SHORTEST, LONGEST, EARLY = 200, 400, 40

@@ -92,7 +92,7 @@ def reopen(folder: str, _: float) -> dict[str, Any]:
 
 def batches(folder: str, _: float) -> dict[str, Any]:
     """Gather an epoch as the training loader does. Return resident memory after a tenth of it and at its end."""
-    from seqclf.batching.datamodule import BatchDataset
+    from seqclf.batching.batches import BatchDataset
     from seqclf.batching.plan import plan_batches
     from seqclf.system.environment import resident_mb
 
@@ -109,7 +109,7 @@ def batches(folder: str, _: float) -> dict[str, Any]:
 
 
 def _dataset(folder: str) -> Any:
-    from seqclf.data.prepare import DataOptions, prepare
+    from seqclf.data.prepare_data import DataOptions, prepare
 
     source = {"name": "ingest", "train": f"{folder}/train.parquet", "label": "fraud", "positive": "yes"}
     grouping = {"group_by": "card", "order_by": "time", "fields": FIELDS, "cache_dir": f"{folder}/cache"}

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.batching.deal import deal
 from seqclf.batching.plan import plan_batches
+from seqclf.batching.step_bounds import deal
 
 LIMITS: dict[str, Any] = {"max_tokens": 16384, "max_sequences": 32, "pool_batches": 50, "overhead": 8.0}
 BLOCK = 10**6  # rows drawn at a time

@@ -163,7 +163,7 @@ def _data(folder: Path) -> list[str]:
 
 
 def _dataset(folder: Path) -> Any:
-    from seqclf.data.prepare import DataOptions, prepare
+    from seqclf.data.prepare_data import DataOptions, prepare
 
     files = {"train": f"{folder}/train.parquet", "validation": f"{folder}/validation.parquet"}
     source = {**files, "label": "label", "fields": {"tokens": "category"}, "cache_dir": f"{folder}/cache"}

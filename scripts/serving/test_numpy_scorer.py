@@ -13,7 +13,7 @@ import pytest
 from support.untrained_task import data_options, export_table, make_task
 
 from seqclf import Classifier
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.evaluation.decision import Decision
 from seqclf.runs.export import write_bundle
 

@@ -218,7 +218,7 @@ def load_data(
     >>> dataset.classes, {name: len(split.sequences) for name, split in dataset.splits.items()}
     (['a', 'b'], {'train': 16, 'validation': 4})
     """
-    from seqclf.data.prepare import prepare
+    from seqclf.data.prepare_data import prepare
 
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     with setup.named_arguments():

@@ -22,8 +22,7 @@ def pad(sequences: Ragged, rows: np.ndarray, width: int | None = None) -> tuple[
     lengths = sequences.offsets[rows + 1] - starts
     tokens = np.arange(lengths.max() if width is None else width)
     inside = tokens < lengths[:, None]
-    # A padding position first reads the first token of its row, because that index always exists. The value of a
-    # padding position is replaced by zero below.
+    # A padding position reads the first token of its row, which always exists, and is replaced by zero below.
     indices = np.where(inside, starts[:, None] + tokens, starts[:, None])
     fields = {}
     for name, values in sequences.fields.items():

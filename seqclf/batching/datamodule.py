@@ -5,22 +5,21 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
-from seqclf.batching.collate import pad
+from seqclf.batching.batches import Batch, BatchDataset
 from seqclf.batching.plan import plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS, POSITION, RANKS, check_same_batches
 from seqclf.config.documentation import default_settings
 from seqclf.data.storage.prefetch import prefetched
-from seqclf.data.storage.store import Split, release_pages, size_in_bytes
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
 from seqclf.settings.training import BatchingOptions
@@ -30,8 +29,8 @@ from seqclf.system.state_validation import error_context, require
 class PlanSampler(DistributedSampler):
     """Yields the row indices (B,) of each batch of an epoch, from the batch `first` on.
 
-    `plan`: all keyword arguments for `plan_batches` except `epoch`, which Lightning sets by `set_epoch`. It is a
-    `DistributedSampler`, because Lightning would divide the batches of others among the ranks again.
+    `plan`: arguments of `plan_batches` without `epoch`, which Lightning sets by `set_epoch`. Lightning would divide the
+    batches of a sampler that is not distributed among the ranks again.
 
     >>> limits = {"max_tokens": 12, "max_sequences": None, "pool_batches": 1, "seed": 0}
     >>> sampler = PlanSampler(np.array([5, 1, 6, 2, 3, 4]), **limits)
@@ -49,8 +48,7 @@ class PlanSampler(DistributedSampler):
         self.plan = plan
         self.first = 0
         self._plan_epoch(0)
-        # Mean number of rows per batch in epoch 0, used for all epochs and ranks. All epochs have nearly the same
-        # number of steps. A constant divisor gives the loss of a row the same weight at every step.
+        # Mean rows per batch of epoch 0: a constant divisor gives the loss of a row the same weight at every step.
         self.mean_rows = len(self.lengths) / max(1, len(self.batches) * world_size)
 
     def set_epoch(self, epoch: int) -> None:
@@ -65,28 +63,20 @@ class PlanSampler(DistributedSampler):
         return iter(self.batches[self.first :])
 
     def __len__(self) -> int:
-        """Return the number of all batches, because Lightning counts a resumed epoch from its start."""
-        return len(self.batches)
+        return len(self.batches)  # all of them, because Lightning counts a resumed epoch from its start
 
 
 class FixedSampler(PlanSampler, SequentialSampler):  # type: ignore[misc]
-    """Yields the batches of epoch 0 in every epoch, for evaluation and for `overfit_batches`.
-
-    It is a `SequentialSampler`, because `overfit_batches` replaces others by samplers of single rows.
-    """
+    """Yields the batches of epoch 0 in every epoch. `overfit_batches` replaces samplers that are not sequential."""
 
     def set_epoch(self, epoch: int) -> None:
         pass
 
 
-# Loader of training batches that can resume inside an epoch.
-
-
 class TrainingLoader(DataLoader):
-    """Yields the batches of an epoch, beginning with the first batch that was not used for training yet.
+    """Yields the batches of an epoch from the one on that `first_batch` returns at its start, as after resuming.
 
-    `first_batch`: function that returns its index at the start of each epoch. `threaded`: True to prefetch batches in a
-    thread. `counts_epochs`: True to count epochs after each pass, for a training loop without a Trainer.
+    `threaded`: True to prefetch in a thread. `counts_epochs`: True without a Trainer, which counts epochs itself.
     """
 
     sampler: PlanSampler
@@ -100,8 +90,7 @@ class TrainingLoader(DataLoader):
         self.threaded = threaded
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # This method is a generator, so its body runs when the first batch is read. Lightning first creates the
-        # iterator, then restores the progress of a checkpoint, and then reads the first batch.
+        # A generator starts at the first read, and Lightning restores progress between that and the call.
         self.sampler.first = self.first_batch()
         batches = super().__iter__()
         try:
@@ -118,83 +107,17 @@ class TrainingLoader(DataLoader):
         pass
 
 
-RESIDENT_BYTES = 256 * 2**20  # bytes; the memory pages of a larger split are released while it is read
-RESIDENT_ROWS = 1024  # number of rows of a large split that are read before its memory pages are released
-
-
-class Batch(NamedTuple):
-    """Batch of right-padded sequences, a NamedTuple so that PyTorch pins each field.
-
-    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64. On
-    the host, `host_lengths`: (B,) NumPy array, and `ids`: (B,) NumPy array of row indices in the split. `weight`:
-    factor for the mean loss: 1, or (rows of the batch) / (mean rows per batch). A rank without rows in a step has one
-    short row with the weight 0.
-    """
-
-    fields: dict[str, Tensor]
-    lengths: Tensor
-    labels: Tensor
-    host_lengths: np.ndarray
-    ids: np.ndarray
-    weight: float = 1.0
-
-    def to(self, device: torch.device | str) -> Batch:
-        """Return the batch with its tensors on `device`, itself if it is there.
-
-        Without this method, Lightning would take 0.1 ms per step on the CPU to traverse the fields.
-        """
-        device = torch.device(device)
-        if self.lengths.device == device:
-            return self
-        # A copy from pinned memory to a GPU runs while the host continues. Copies to "cpu" and "mps" are synchronous,
-        # as in Lightning.
-        beside = device.type not in ("cpu", "mps")
-        fields = {name: values.to(device, non_blocking=beside) for name, values in self.fields.items()}
-        lengths, labels = (values.to(device, non_blocking=beside) for values in (self.lengths, self.labels))
-        return self._replace(fields=fields, lengths=lengths, labels=labels)
-
-
-class BatchDataset(Dataset):
-    """Dataset that returns a padded batch for an array of row indices.
-
-    `mean_rows`: mean rows of a training batch, the divisor in `Batch.weight`, None for the weight 1. Each row that is
-    read maps about 64 kB of the file into memory, so the memory pages of a split larger than `RESIDENT_BYTES` are
-    released after every `RESIDENT_ROWS` rows.
-    """
-
-    def __init__(self, split: Split, mean_rows: float | None = None):
-        self.split = split
-        self.mean_rows = mean_rows
-        self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
-        self.rows_read = 0
-
-    def __getitem__(self, rows: np.ndarray) -> Batch:
-        if not len(rows):  # every rank needs a batch at each step, because ranks exchange gradients
-            return self[np.array([self.split.sequences.lengths.argmin()])]._replace(weight=0.0)
-        self.rows_read += len(rows)
-        if self.large and self.rows_read > RESIDENT_ROWS:
-            self.rows_read = 0
-            release_pages(self.split.sequences)
-        fields, lengths = pad(self.split.sequences, rows)
-        tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
-        labels = torch.from_numpy(self.split.labels[rows])
-        weight = 1.0 if self.mean_rows is None else len(rows) / self.mean_rows
-        return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight)
-
-
 class SequenceDataModule(pl.LightningDataModule):
-    """Loaders for the splits of a dataset. Training batches are shuffled and hold sequences of similar length.
+    """Loaders for the splits of a dataset. Training batches are shuffled, evaluation batches larger and sorted.
 
-    Evaluation batches are sorted by length. An evaluation batch may have `evaluation_factor` times the tokens and rows
-    of a training batch, because evaluation stores no gradients. `splits`: dict split name → split. `batching`: batching
-    options, used by all loaders (see `BatchingOptions`). `seed`: seed of the row order. `settings`: values of single
-    batching options, which override the values in `batching`. Any Lightning Trainer can use the data module::
+    `splits`: dict name → split. `seed`: seed of the row order. `settings`: single batching options, which override
+    those of `batching`. Any Lightning Trainer can use the data module::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, max_tokens=8192))
 
-    `Trainer.fit` reads the split `train`, and the split `validation` if it exists. `Trainer.test` reads the split
-    `test`. `Trainer.predict` reads the first existing split among `predict`, `test` and `validation`.
+    `Trainer.fit` reads `train`, and `validation` if it exists, `Trainer.test` reads `test`, and `Trainer.predict` the
+    first existing split among `predict`, `test` and `validation`.
     """
 
     trainer: Any  # None without a Trainer; typed Any, because Lightning does not declare all attributes of a Trainer
@@ -210,10 +133,9 @@ class SequenceDataModule(pl.LightningDataModule):
         super().__init__()
         if not isinstance(splits, Mapping):
             raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
-        seed = default_settings("seed") if seed is None else seed
         given = {} if batching is None else dict(batching)
         self.splits = splits
-        self.seed: int = seed
+        self.seed: int = default_settings("seed") if seed is None else seed
         self.resumed_ranks: int | None = None  # number of ranks that the resumed checkpoint was planned for
         self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
@@ -221,7 +143,7 @@ class SequenceDataModule(pl.LightningDataModule):
         self.features: Any = None  # outputs of frozen parts for training rows (see `feature_cache`)
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy gets no loaders, because the loaders read the position in the epoch from the original module.
+        # without loaders, which read the position in the epoch from the original module
         return {**self.__dict__, "training": None, "validation": None, "features": None}
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
@@ -236,13 +158,10 @@ class SequenceDataModule(pl.LightningDataModule):
         """Drop the loaders of an earlier trainer, because they depend on the ranks and the device of that trainer."""
         self.training = self.validation = None
         if stage == "fit":
-            # Reset the number of an earlier resumed run. Lightning loads the state of a checkpoint after `setup`.
-            self.resumed_ranks = None
-        if stage == "fit" and self.trainer is not None:
-            # Epochs have different numbers of batches. Lightning counts the batches of an epoch only when it requests
-            # the loader, so the loader is requested for every epoch. If the loader were requested only once, Lightning
-            # would cut every epoch to the number of batches of the first epoch.
-            self.trainer.reload_dataloaders_every_n_epochs = 1
+            self.resumed_ranks = None  # Lightning loads the state of a checkpoint after `setup`
+            if self.trainer is not None:
+                # Lightning counts batches when it requests the loader, and would cut every epoch to those of the first.
+                self.trainer.reload_dataloaders_every_n_epochs = 1
 
     def train_dataloader(self) -> DataLoader:
         """Return the training loader, the same for all epochs, so that its worker processes keep running."""
@@ -294,8 +213,7 @@ class SequenceDataModule(pl.LightningDataModule):
         with error_context(origin, "it is damaged or of another version; train from the start"):
             require(state_dict, POSITION)
         self.resumed_ranks = state_dict["settings"][RANKS]
-        changed = check_same_batches(origin, state_dict, self.settings())
-        if changed:
+        if changed := check_same_batches(origin, state_dict, self.settings()):
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
 
     @property
@@ -315,8 +233,7 @@ class SequenceDataModule(pl.LightningDataModule):
         if self.trainer is not None:
             settings |= {
                 "trainer.accumulate_grad_batches": self.trainer.accumulate_grad_batches,
-                # The limits are stored as text, because the integer 1 means one batch and the float 1.0 means all
-                # batches.
+                # As text, because 1 means one batch and 1.0 all.
                 "trainer.limit_train_batches": str(self.trainer.limit_train_batches),
                 "trainer.overfit_batches": str(self.trainer.overfit_batches),
             }
@@ -343,7 +260,7 @@ class SequenceDataModule(pl.LightningDataModule):
         if self.trainer is None or not self.trainer.training:
             return 0
         trained = self._batches_trained()
-        # After the last batch that limit_train_batches allows, a resumed epoch has no batches left.
+        # after the last batch that limit_train_batches allows, no batch is left
         return trained if trained < self.trainer.num_training_batches else len(self.train_dataloader())
 
     def _batches_trained(self) -> int:
@@ -360,8 +277,7 @@ class SequenceDataModule(pl.LightningDataModule):
             data.sequences.lengths,
             max_tokens=self.batching.max_tokens * self.batching.evaluation_factor,
             max_sequences=max_sequences and max_sequences * self.batching.evaluation_factor,
-            # If the trainer reads only some of the validation batches, the rows must be in random order. The first
-            # batches in sorted order would hold only the longest sequences.
+            # The first batches in sorted order would hold only the longest sequences.
             pool_batches=None if self._reads_all(split) else 1,
             seed=self.seed,
             **ranks,
@@ -387,11 +303,9 @@ class SequenceDataModule(pl.LightningDataModule):
 
 
 def _weak_call(method: Callable[[], Any], otherwise: Any) -> Callable[[], Any]:
-    """Return a function that calls `method`. After the object of `method` is deleted, the function returns `otherwise`.
+    """Return a function that calls `method`, or returns `otherwise` once its object is deleted.
 
-    A strong reference from a loader to its data module would make a reference cycle. If the loader is in a reference
-    cycle, the garbage collector closes the loader's queues before its worker processes end. The garbage collector then
-    waits five seconds for each worker process.
+    In a reference cycle, the queues of a loader would be closed before its workers end, each of which takes 5 seconds.
     """
     reference = weakref.WeakMethod(method)
 
@@ -403,18 +317,10 @@ def _weak_call(method: Callable[[], Any], otherwise: Any) -> Callable[[], Any]:
 
 
 def _leave_process_group(worker: int) -> None:
-    """Move a worker process of a loader to a process group of its own.
-
-    In the process group of the training, workers would receive signals (from Ctrl-C, `timeout` or a shell) and end
-    first. The training process could then not save its last steps. A worker still ends when the training process ends.
-    """
+    """Move a worker to its own process group, or a signal (Ctrl-C) ends it before training saves its last steps."""
     os.setpgrp()
 
 
 def as_is(batch: Batch) -> Batch:
-    """Return the batch unchanged. The loaders use this function as their collate function.
-
-    PyTorch's default collate function would convert the NumPy arrays of the batch to tensors, and Lightning would then
-    move these tensors to the device.
-    """
+    """Return the batch unchanged, in place of PyTorch's collate function, which would make its arrays tensors."""
     return batch

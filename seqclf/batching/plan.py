@@ -1,8 +1,7 @@
-"""Plan of an epoch.
+"""Plan of an epoch: a pure function divides rows into batches within a token budget, by their lengths.
 
-A pure function takes the lengths of the rows and divides the rows into batches within a token budget. Any process can
-compute the rows of any step of any epoch from (seed, epoch) alone. Several ranks can therefore divide an epoch without
-communication, and a run can resume inside an epoch.
+Any process computes the rows of any step from (seed, epoch) alone, so ranks need no communication to divide an epoch,
+and a run can resume inside one.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqclf.batching.steps import Limits, deal_step, step_bounds
+from seqclf.batching.step_bounds import BatchLimits, deal_step, step_bounds
 from seqclf.errors import InputError
 
 
@@ -34,25 +33,19 @@ def plan_batches(
 
     `lengths`: (N,) int64, each at least 1.
 
-    **Size.** A batch costs `count * longest` tokens, padding included: its number of rows times the length of its
-    longest row. The cost is at most `max_tokens`, unless a single sequence is longer than `max_tokens`. A batch has at
-    most `max_sequences` rows. If `overhead` is set, a batch ends early if another batch costs less than the padding
-    that is saved (see `_cheapest`).
+    **Size.** A batch costs `count * longest` tokens, at most `max_tokens` unless one row is longer, and has at most
+    `max_sequences` rows. With `overhead`, it ends early if another batch costs less than the padding (see `_cheapest`).
 
-    **Order.** Rows are shuffled by (`seed`, `epoch`). The shuffled rows are cut into pools of about `pool_batches`
-    batches per planned rank, and each pool is sorted by length. A batch therefore has rows of similar length, and the
-    order of the batches is still random. `pool_batches=None` sorts all rows, longest first, without shuffling (for
-    evaluation and prediction).
+    **Order.** Rows are shuffled by (`seed`, `epoch`), cut into pools of about `pool_batches` batches per planned rank,
+    and sorted by length in each, so that a batch has rows of similar length in a random order of batches.
+    `pool_batches=None` sorts all rows, longest first (for evaluation and prediction).
 
-    **Rows.** With `balance` 0, an epoch reads every row once. With `balance` above 0, an epoch draws N rows so that the
-    fraction of each class in `labels` is proportional to (class size) ** (1 - `balance`). All rows of one class are
-    drawn equally often, up to a difference of one draw.
+    **Rows.** With `balance` 0, an epoch reads every row once. Above 0, it draws N rows so that the fraction of each
+    class in `labels` is proportional to (class size) ** (1 - `balance`), and all rows of a class equally often.
 
-    **Ranks.** A step is a set of rows that fills one batch for each of the `ranks` planned ranks. If `ranks` is None,
-    `world_size` ranks are planned. The rows of a step are sorted and divided among the `world_size` running ranks, so
-    that all ranks get equal costs. All ranks have the same number of steps, and the rows of a step do not depend on
-    `world_size`. In a step with fewer rows than `world_size`, the last ranks get an empty batch. With fewer running
-    ranks than planned ranks, batches exceed the limits and hold more padding.
+    **Ranks.** A step fills one batch for each of the `ranks` planned ranks, by default `world_size`. The running ranks
+    divide its rows, which do not depend on `world_size`, at equal costs, and all have the same number of steps. With
+    fewer rows than ranks, the last ones get an empty batch. Fewer running than planned ranks exceed the limits.
 
     >>> plan = plan_batches(
     ...     np.array([2, 9, 3, 8, 1]), max_tokens=18, max_sequences=None, pool_batches=None, seed=0, epoch=0
@@ -65,7 +58,7 @@ def plan_batches(
             f"batching.max_tokens={max_tokens}, batching.max_sequences={max_sequences}", "must be at least 1"
         )
     costs = np.asarray(lengths)
-    limits = Limits(max_tokens, max_sequences or max(1, len(costs)), overhead)
+    limits = BatchLimits(max_tokens, max_sequences or max(1, len(costs)), overhead)
     planned = ranks or world_size
     generator = np.random.default_rng([seed, epoch])
     if pool_batches is None:
@@ -86,8 +79,7 @@ def plan_batches(
             if world_size > 1:
                 parts = first + deal_step(descending[part], limits, planned, world_size)
                 part = slice(parts[rank], parts[rank + 1])
-            # With several ranks, the rows of this rank are copied. A view of the pool would keep the whole pool in
-            # memory.
+            # Copied for several ranks, because a view would keep the whole pool in memory.
             batches.append(rows[part] if world_size == 1 else rows[part].copy())
         left = rows[bounds[-1] :]
     if pool_batches is None:

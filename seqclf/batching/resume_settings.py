@@ -1,8 +1,4 @@
-"""Compare the settings that decide the rows of each step, between a checkpoint and the run that resumes it.
-
-A checkpoint holds `{"trained": number of trained batches of the epoch, "settings": {key as on the command line:
-value}}`.
-"""
+"""Compare the settings that decide the rows of each step, between a checkpoint and the run that resumes it."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from seqclf.system.state_validation import COUNT, Each, Where
 
 PLAN_KEYS = ("max_tokens", "max_sequences", "pool_batches", "overhead", "balance")
 RANKS = "batching.ranks"
-# Shape of the state. `batching.ranks` is the number of ranks for which the steps are planned.
+# State: the batches of the epoch that were trained, and keys as on the command line; RANKS: those that are planned for.
 POSITION = {
     "settings": Where(
         Each((int, float, str, bool, None)), lambda settings: RANKS in settings, f"settings with {RANKS}"
@@ -27,8 +23,7 @@ POSITION = {
 def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Return `key=value` for each setting of a checkpoint that differs in the run that resumes it.
 
-    Raises InputError inside an epoch, where a changed setting would read some rows twice and skip others. The next
-    epoch is planned anew. The number of running ranks may always change, because it does not change the rows of a step.
+    Raises InputError inside an epoch, where a changed setting would read some rows twice and skip others.
     """
     changed = [
         f"{key}={_text(value)}"

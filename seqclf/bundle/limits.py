@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from seqclf.bundle.predictions import Counts, Predictions, Result
 from seqclf.bundle.training_memory import RowSample, TrainingMemory
-from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.errors import InputError
 
 Part = TypeVar("Part", Result, Predictions)

@@ -27,8 +27,7 @@ from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
-from seqclf.data.encoding.row_checks import check_encoded_lengths, check_rows
-from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.encoding.row_checks import StrangeMeasures, check_encoded_lengths, check_rows
 from seqclf.data.field_spec import tree_spec
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable

@@ -18,7 +18,7 @@ from seqclf.bundle.soundness import Soundness, Subject
 from seqclf.bundle.soundness_checks import examine
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import predict_table, require_usable
-from seqclf.data.reading.format_lookup import FORMATS
+from seqclf.data.reading.relations import FORMATS
 from seqclf.data.reading.sources import suffix_of
 from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.errors import InputError

@@ -16,7 +16,7 @@ from seqclf.bundle.model import NOT_FINITE
 from seqclf.bundle.rows.sequence_reader import BatchLimits
 from seqclf.bundle.soundness import Check, Soundness, Subject
 from seqclf.bundle.training_memory import LENGTH, id_texts
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.ragged import Ragged, is_list, list_offsets, take
 from seqclf.errors import first_line
 from seqclf.models.parity_grid import TOLERANCE, logit_error

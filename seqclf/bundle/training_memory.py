@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.bundle.bin_shifts import MIN_ROWS, BinShares, bin_shares, moved_bins
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.documents.formatting import percent, plain_number, shortened

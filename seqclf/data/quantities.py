@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.declaration import declared_as
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.ragged import list_lengths
 from seqclf.data.schema.casts import LABEL

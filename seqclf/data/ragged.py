@@ -1,13 +1,15 @@
-"""Ragged arrays hold the tokens of all sequences end to end. Arrow list columns are converted to them."""
+"""Ragged arrays, which hold the tokens of all sequences end to end, and 64-bit hashes of sequences and values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from xxhash import xxh3_64_intdigest
 
 
 class Ragged(NamedTuple):
@@ -80,8 +82,7 @@ def lengths_or_zero(column: pa.Array) -> np.ndarray:
 
 def list_values(column: pa.Array) -> np.ndarray:
     """Return the (S,) values of all lists, joined end to end."""
-    # `list_flatten` returns only the values of the slice if the array is a slice of a longer array. The attribute
-    # `values` returns the values of the longer array.
+    # The attribute `values` of a slice would return the values of the whole array.
     return pc.list_flatten(column).to_numpy(zero_copy_only=False)
 
 
@@ -113,8 +114,7 @@ def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.n
     indices = np.where(seen, np.arange(len(seen))[:, None], -1)
     if not inclusive:
         indices = np.concatenate([np.full((1, seen.shape[1]), -1), indices[:-1]])
-    # The running maximum continues from one row into the next row. The last line of this function replaces indices from
-    # earlier rows by -1.
+    # The running maximum continues from row to row, so indices of earlier rows are replaced by -1 below.
     latest = np.maximum.accumulate(indices, axis=0)
     starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
     return np.where(latest >= starts, latest, -1)
@@ -156,3 +156,56 @@ def output_column(values: np.ndarray, mask: np.ndarray | None = None) -> pa.Arra
         return pa.array(values, mask=mask)
     flat, nulls = pa.array(np.ascontiguousarray(values).reshape(-1)), None if mask is None else pa.array(mask)
     return pa.FixedSizeListArray.from_arrays(flat, values.shape[1], mask=nulls)
+
+
+GOLDEN_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+
+
+def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return the (N,) uint64 hashes of rows; row i holds the tokens [offsets[i], offsets[i + 1]).
+
+    `tokens`: (S,) or (S, C), compared by their bytes. `offsets`: (N + 1,).
+    """
+    tokens = np.ascontiguousarray(tokens)
+    if not tokens.nbytes:
+        return np.full(len(offsets) - 1, xxh3_64_intdigest(b""), np.uint64)
+    data = tokens.data.cast("B")  # a slice of a memoryview is not copied
+    bounds = (offsets * (tokens.nbytes // len(tokens))).tolist()
+    hashes = (xxh3_64_intdigest(data[start:stop]) for start, stop in itertools.pairwise(bounds))
+    return np.fromiter(hashes, np.uint64, len(bounds) - 1)
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """Hash (N,) uint64 values with splitmix64.
+
+    Reference: Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators".
+    """
+    values = values + GOLDEN_GAMMA
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def hash_bytes(texts: Iterable[bytes]) -> np.ndarray:
+    """Hash each of N byte strings, and return the (N,) uint64 hashes."""
+    return np.fromiter(map(xxh3_64_intdigest, texts), np.uint64)
+
+
+class CodeHashes:
+    """Hashes of category values, looked up by code. `codes`: dict value → code from 0, which may grow later.
+
+    Codes depend on the order of the rows, hashes on the value only, so keys of rows are made of hashes.
+    """
+
+    def __init__(self, codes: Mapping[Any, int]):
+        self.codes = codes
+        self.hashes = np.empty(0, np.uint64)  # hash of each value; the index is the code of the value
+
+    def of(self, codes: np.ndarray) -> np.ndarray:
+        """Return the (S,) uint64 hashes of the values that have the (S,) `codes`."""
+        new_values = itertools.islice(self.codes, len(self.hashes), None)
+        # The hash of null must differ from the hash of every text, including the empty text.
+        hashes = hash_bytes(b"\0null" if value is None else f"{value}".encode() for value in new_values)
+        if len(hashes):
+            self.hashes = np.concatenate([self.hashes, hashes])
+        return self.hashes[codes]

@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import tokens_of
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END
-from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
@@ -89,8 +89,7 @@ def collect(
     unit = "events" if schema.group_by else "rows"
     with (
         progress.stage(f"reading {reader.source.short_name}", total=reader.stored_rows(), unit=unit) as reading,
-        # The stream is closed explicitly, because its prefetching thread must end before another thread uses or closes
-        # the reader.
+        # The prefetching thread must end before another thread uses or closes the reader.
         closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:

@@ -1,30 +1,31 @@
-"""Second pass over the data. The pass encodes the staged rows and writes each row to its split on disk."""
+"""Write splits to disk: encoded rows of the second pass, and several splits joined into one."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode_staged, tokens_of
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.casts import GROUP_NAME, ID, LABEL, ROW
-from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema, label_codes
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.stage_rows import FILE, Staged
 from seqclf.data.storage.prefetch import prefetched
-from seqclf.data.storage.store import SplitCounts, SplitWriter, original_texts
+from seqclf.data.storage.store import Split, SplitCounts, SplitWriter, original_texts, release_pages
 from seqclf.errors import InputError
 from seqclf.system import progress
 
@@ -49,31 +50,23 @@ class EncodedBatch(NamedTuple):
         return (self.labels >= 0) & (self.original_lengths > 0)
 
 
+@dataclass
 class StoreWriter:
     """Writes all splits of one dataset into the folder `target`."""
 
-    def __init__(
-        self,
-        schema: Schema,
-        classes: list[str],
-        encoders: Mapping[str, FieldEncoder],
-        quarantine: Quarantine,
-        target: Path,
-    ):
-        self.schema = schema
-        self.classes = classes
-        self.encoders = encoders
-        self.quarantine = quarantine
-        self.target = target
-        unknown_ids = {name: kind_of(encoder.spec()).unknown_id for name, encoder in tokens_of(encoders).items()}
+    schema: Schema
+    classes: list[str]
+    encoders: Mapping[str, FieldEncoder]
+    quarantine: Quarantine
+    target: Path
+
+    def __post_init__(self) -> None:
+        unknown_ids = {name: kind_of(encoder.spec()).unknown_id for name, encoder in tokens_of(self.encoders).items()}
         self.unknown_ids = {name: unknown for name, unknown in unknown_ids.items() if unknown is not None}
         self.report: dict[str, SplitCounts] = {}
 
     def run(
-        self,
-        staged: Mapping[str, Staged],
-        splits: Mapping[str, np.ndarray],
-        groups: Mapping[str, np.ndarray | None],
+        self, staged: Mapping[str, Staged], splits: Mapping[str, np.ndarray], groups: Mapping[str, np.ndarray | None]
     ) -> tuple[dict[str, dict[str, str]], dict[str, SplitCounts]]:
         """Write every split. Return dict split → digests of its arrays, and dict split → counts of its rows.
 
@@ -82,11 +75,9 @@ class StoreWriter:
         digests: dict[str, dict[str, str]] = {}
         for origin, source in staged.items():
             parts = self._write_source(source, splits[origin], groups[origin])
-            for name, part in parts.items():
-                digests[name] = part.digest()
+            digests |= {name: part.digest() for name, part in parts.items()}
             self._report(origin, source, parts)
-        # The splits are put in the order of SPLITS, because the digest of the dataset depends on the order of the
-        # splits.
+        # The digest of the dataset depends on the order of the splits.
         digests = {name: digests[name] for name in SPLITS if name in digests}
         return digests, {name: self.report[name] for name in digests}
 
@@ -175,12 +166,12 @@ class StoreWriter:
             self.report[origin].events, self.report[origin].refused_events = source.events, lost
 
 
+@dataclass
 class _Part:
-    def __init__(self, writer: SplitWriter):
-        self.writer = writer
-        self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
-        self.counts = SplitCounts()
-        self.refused: list[Refusal] = []
+    writer: SplitWriter
+    digests: dict[str, Any] = field(default_factory=lambda: defaultdict(hashlib.sha256))
+    counts: SplitCounts = field(default_factory=SplitCounts)
+    refused: list[Refusal] = field(default_factory=list)
 
     def add(
         self,
@@ -216,3 +207,48 @@ class _Part:
 
     def digest(self) -> dict[str, str]:
         return {name: digest.hexdigest() for name, digest in self.digests.items()}
+
+
+def join_splits(splits: Sequence[Split], folder: Path) -> Split:
+    """Return the rows of all splits as one split in their order, without original texts and names of groups.
+
+    The tokens are written to new files in `folder`, because splits may be larger than memory.
+    """
+    folder.mkdir(parents=True)
+    first, *others = splits
+    offsets, parts = first.sequences.offsets, [split.sequences for split in splits]
+    for split in others:
+        offsets = np.concatenate([offsets, offsets[-1] + split.sequences.offsets[1:]])
+    return Split(
+        Ragged(
+            offsets,
+            _join_tokens(parts, folder),
+            {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static},
+        ),
+        np.concatenate([split.labels for split in splits]),
+        pa.concat_arrays([split.ids for split in splits]),
+        np.concatenate([split.row_numbers for split in splits]),
+        _join_optional([split.original_lengths for split in splits]),
+        _join_optional([split.groups for split in splits]),
+    )
+
+
+def _join_tokens(parts: Sequence[Ragged], folder: Path) -> dict[str, np.ndarray]:
+    total = sum(int(part.offsets[-1]) for part in parts)
+    joined: dict[str, np.ndarray] = {}
+    for index, (name, tokens) in enumerate(parts[0].fields.items()):
+        shape = (total, *tokens.shape[1:])
+        target = np.lib.format.open_memmap(folder / f"{index}.npy", "w+", tokens.dtype, shape)
+        start = 0
+        for part in parts:
+            stop = start + int(part.offsets[-1])
+            target[start:stop] = part.fields[name]
+            release_pages(part)
+            start = stop
+        joined[name] = target
+    return joined
+
+
+def _join_optional(values: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    present = [value for value in values if value is not None]
+    return np.concatenate(present) if len(present) == len(values) else None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from torch import Tensor, nn
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 
 Fields = Mapping[str, Tensor]  # name of a field → (B, T, …), static fields (B, …)
 HostLengths = np.ndarray | None  # (B,) on the CPU; None in an export

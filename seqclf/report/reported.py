@@ -15,7 +15,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import MAX_MISTAKES
 from seqclf.config.build import Trust, require_trusted
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title

@@ -14,7 +14,7 @@ import numpy as np
 from seqclf.bundle import manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import LabelledPredictions, labelled_sources, predict_labelled
-from seqclf.data.prepare import with_generated
+from seqclf.data.prepare_data import with_generated
 from seqclf.data.storage.dataset import THRESHOLD, check_positive
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.terminal import console, show_note

@@ -15,8 +15,8 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
+from seqclf.data.write_store import join_splits
 from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError

@@ -15,7 +15,7 @@ from seqclf.bundle.parity import Parity
 from seqclf.bundle.session import open_session, require_shape
 from seqclf.bundle.step_model import open_step
 from seqclf.bundle.training_memory import TrainingMemory
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.declaration import declared_fields
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError

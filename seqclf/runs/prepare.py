@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from seqclf.data import prepare as data
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data import prepare_data as data
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.storage.store import DamagedError
 from seqclf.documents.formatting import shown_path

@@ -14,7 +14,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import labelled_sources, predict_labelled
 from seqclf.config.build import require_trusted
 from seqclf.data.encoding.declaration import declared_fields
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.sources import source_of
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
-from seqclf.batching.datamodule import Batch, SequenceDataModule
+from seqclf.batching.batches import Batch
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.bundle.session import require_shape
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.bundle.training_memory import Rows, TrainingMemory
-from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split, sampled_rows, subset

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import NumberSpec, kind_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split

@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 from torch import distributed
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.batches import Batch
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.system import progress, signals

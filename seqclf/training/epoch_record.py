@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from torch import Tensor
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.batches import Batch
 from seqclf.documents.terminal import console
 from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.models.frozen.frozen_outputs import feature_cache

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.batches import Batch
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 

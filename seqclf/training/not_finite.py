@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.batches import Batch
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.batches import Batch
 from seqclf.config.build import Config
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.data.storage.store import Split

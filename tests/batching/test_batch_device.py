@@ -6,7 +6,7 @@ import pytest
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.batches import Batch
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
-from seqclf.batching.datamodule import Batch, PlanSampler, SequenceDataModule
+from seqclf.batching.batches import Batch
+from seqclf.batching.datamodule import PlanSampler, SequenceDataModule
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 

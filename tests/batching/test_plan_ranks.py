@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.log_normal_lengths import log_normal_lengths
 
 from seqclf.batching.datamodule import PlanSampler
-from seqclf.batching.deal import deal
 from seqclf.batching.plan import padding_efficiency, plan_batches
+from seqclf.batching.step_bounds import deal
 
 DEFAULTS = {"max_tokens": 16384, "max_sequences": 32, "pool_batches": 50, "overhead": 8.0, "seed": 0}
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)

@@ -16,7 +16,7 @@ from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import default_settings
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import RULES
 from seqclf.runs.export import write_bundle

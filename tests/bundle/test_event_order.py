@@ -12,7 +12,7 @@ import pytest
 from support.untrained_task import data_options, export_table, make_task
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.runs.export import write_bundle
 
 DAYS = [f"2024-01-{day:02} 10:00:00" for day in (3, 1, 4, 2)]

@@ -12,7 +12,7 @@ from seqclf.bundle import parity
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.step_model import StepModel
 from seqclf.config.documentation import default_settings
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.score_files import read_run_scores
 from seqclf.extend import SequenceNetwork

@@ -23,7 +23,7 @@ from seqclf.bundle.outputs import check_output
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 from seqclf.runs.export import write_bundle
 

@@ -16,7 +16,7 @@ from seqclf.bundle.manifest import read_bundle, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
 from seqclf.commands.predict import predict_text
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import label_codes
 from seqclf.runs.export import write_bundle

@@ -17,7 +17,7 @@ from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import default_settings
 from seqclf.data.encoding import encoders
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.runs.export import write_bundle

@@ -16,7 +16,7 @@ from seqclf.bundle.scoring import predict_labelled
 from seqclf.bundle.training_memory import MAX_ROWS, Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
 from seqclf.data.encoding.encoders import encode, make_encoders
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 
 HOLDERS, EVENTS = 300, 10

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.table_files import write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.store import subset
 from seqclf.errors import InputError
 from seqclf.survey.survey import count_groups

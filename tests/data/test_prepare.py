@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_files import LABELS, TOKENS, simple, write
 
-from seqclf.data import prepare as preparation
-from seqclf.data.prepare import prepare
+from seqclf.data import prepare_data as preparation
+from seqclf.data.prepare_data import prepare
 from seqclf.data.splitting.assignment import NO_KEY, fill_missing_keys
 from seqclf.data.storage.cache import CONTENT
 from seqclf.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 from support.table_files import write
 
 from seqclf.data.encoding.declaration import stored_field
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 
 SEQUENCES = 60

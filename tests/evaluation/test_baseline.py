@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
 from seqclf.evaluation.baseline import fit_baseline

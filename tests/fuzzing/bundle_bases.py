@@ -78,7 +78,7 @@ def export(folder: Path, names: Iterable[str]) -> None:
 def _export_of_file(folder: Path, kind: str) -> None:
     from support.untrained_task import make_task
 
-    from seqclf.data.prepare import prepare
+    from seqclf.data.prepare_data import prepare
     from seqclf.runs.export import write_bundle
     from seqclf.settings.data import DataOptions
 
@@ -93,7 +93,7 @@ def _export_kind(folder: Path, kind: str) -> None:
     from support.untrained_task import data_options, make_task
 
     from seqclf.bundle.training_memory import Rows, TrainingMemory
-    from seqclf.data.prepare import prepare
+    from seqclf.data.prepare_data import prepare
     from seqclf.runs.export import write_bundle
 
     columns = _columns(kind)

@@ -27,7 +27,7 @@ from fuzzing.truth import truth
 
 from seqclf.data.encoding import row_checks
 from seqclf.data.encoding.encoders import encode
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import as_text

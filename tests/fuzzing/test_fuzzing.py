@@ -15,7 +15,7 @@ from fuzzing.files import write
 from fuzzing.mutations import BYTES, TEXT, change_file
 from fuzzing.truth import truth
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 from seqclf.system.state_validation import read_json, read_yaml
 

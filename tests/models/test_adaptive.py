@@ -9,7 +9,7 @@ import torch
 from models.checks import exported, max_error, open_session
 from models.conftest import PLAIN
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import betabinom
 from support.binary_scores import CLASSES, decision_options
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.evaluation.choose_decision import choose_decision, one_of_each
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.design_effect import group_codes

@@ -5,7 +5,7 @@ import pytest
 from rich.cells import cell_len
 from support.table_files import write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.documents.terminal import console, show_table
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import ModelResult, RunResult

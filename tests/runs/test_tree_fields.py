@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from seqclf.data.encoding.registry import encoder_class, make_encoder
+from seqclf.data.encoding.encoders import encoder_class, make_encoder
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.runs.prepare import check_tree_fields

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import input_axes, kind_of
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.schema import Field

@@ -10,7 +10,7 @@ from support.config_files import share_config_files
 from support.torchlib_registry import share_registry
 
 import seqclf.config.hydra_command
-import seqclf.data.prepare
+import seqclf.data.prepare_data
 import seqclf.models.classifier
 import seqclf.runs.export
 import seqclf.runs.fit

@@ -6,7 +6,7 @@ from support.table_files import write
 
 from seqclf.config.composition import compose_config
 from seqclf.config.override_checks import HydraArguments
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 
 ROWS = 40
 LISTS = {"at": [[row, row + 60, row + 90] for row in range(ROWS)], "code": [["a", "b", "c"]] * ROWS}

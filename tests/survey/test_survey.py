@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.evaluation.baseline_scores import best_model, metrics_of, score_baseline
 from seqclf.survey.survey import survey_dataset
 

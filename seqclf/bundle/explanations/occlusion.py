@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import tokens_of
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.ragged import Ragged, take
 
 MAX_OCCLUDED_TOKENS = 500_000  # maximum total number of tokens in the copies that are scored at a time

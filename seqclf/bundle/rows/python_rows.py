@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.rows.event_order import EventOrder
-from seqclf.data.encoding.encoder import EncodedField, FieldEncoder, UnfitValueError
 from seqclf.data.encoding.encoders import static_of, tokens_of
+from seqclf.data.encoding.field_encoder import EncodedField, FieldEncoder, UnfitValueError
 from seqclf.data.ragged import Ragged, list_offsets
 from seqclf.data.reading.queries import passes_through
 from seqclf.data.schema.schema import Schema

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from seqclf.bundle.predictions import Result
 from seqclf.data.reading.csv_dialect import DELIMITERS
-from seqclf.data.reading.formats.json_lines import JsonLines
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, class_folder, local_files, suffix_of
 from seqclf.data.reading.tables import column_names, to_arrow
+from seqclf.data.reading.text_formats import JsonLines
 from seqclf.data.schema.casts import GROUP, TIME, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema, require_columns

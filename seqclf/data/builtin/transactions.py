@@ -86,8 +86,7 @@ NAMES = {
     "pattern": ["testing", "burst", "travel"],  # same order as in `PATTERNS`
 }
 
-# In the following tables, the number of entries of a code is proportional to the weight of the code. A uniformly random
-# entry of a table is therefore a weighted random draw of a code.
+# An entry of these tables is a weighted random draw of a code, which has as many entries as its weight.
 MERCHANT_TABLE = np.repeat(np.arange(len(MERCHANTS)), [weight for weight, _, _ in MERCHANTS.values()]).astype(np.int8)
 TYPICAL_AMOUNT = np.array([amount for _, amount, _ in MERCHANTS.values()])
 SELLS = {"shop": [0] * 4 + [1] * 6, "both": [0] * 2 + [1] * 4 + [2] * 4, "online": [2] * 10, "cash": [3] * 10}
@@ -277,9 +276,7 @@ def _travel(generator: np.random.Generator, home: np.ndarray) -> Columns:
     }
 
 
-# A pattern is a tuple of three elements: a function that draws the events, the order of the events on a fraud card, and
-# a list of possible orders of the events on a decoy. If the list of orders for decoys is empty, the planted events of a
-# decoy are in the order of a fraud, but scattered among ordinary events.
+# A pattern: what draws the events, their order on a fraud card, and the orders on a decoy, where none means scattered.
 PATTERNS: list[tuple[Callable[[np.random.Generator, np.ndarray], Columns], list[int], list[list[int]]]] = [
     (_testing, [0, 1, 2], [[2, 0, 1], [0, 2, 1]]),
     (_burst, [0, 1, 2, 3], []),

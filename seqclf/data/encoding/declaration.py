@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.encoders import KINDS, encoder_class, make_encoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.kinds.set import SetEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder, infer_values
-from seqclf.data.encoding.registry import KINDS, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.cell_types import (
     MAX_CODES,
@@ -139,8 +139,7 @@ def _checked_kind(
     for name, value in options.items():
         option = kind_class.options[name] if name in allowed else None
         if option is None:
-            # Hydra merges the user's config of a field with the dataset's config of the same field. The merged config
-            # may contain options of another field kind.
+            # Hydra merges the user's config of a field with that of the dataset, which may be of another kind.
             of_others = any(name in other.options for other in KINDS.values())
             remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" * of_others
             known = ", ".join(sorted(allowed))
@@ -347,8 +346,7 @@ def stored_schema(state: Mapping[str, Any]) -> Schema:
     fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
     if len({field.name for field in fields}) < len(fields):
         raise InputError("schema.fields", "two have the same name")
-    # Encoders rely on the checks of `check_together`. A stored schema is checked like a new schema, because someone may
-    # have edited its file.
+    # Encoders rely on these checks, and someone may have edited the file of a stored schema.
     check_together(fields)
     lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
     return Schema(**{**state, "fields": fields, **lists})

@@ -1,4 +1,4 @@
-"""Functions that make, fit, save and load the encoders of a dataset's fields, and that encode and decode rows."""
+"""The field kinds by name, and functions that make, fit, save and load the encoders of all fields of a dataset."""
 
 from __future__ import annotations
 
@@ -6,19 +6,56 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns
-from seqclf.data.encoding.registry import make_encoder
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns
+from seqclf.data.encoding.kinds.category import CategoryEncoder
+from seqclf.data.encoding.kinds.number import NumberEncoder
+from seqclf.data.encoding.kinds.set import SetEncoder
+from seqclf.data.encoding.kinds.text import TextEncoder
+from seqclf.data.encoding.kinds.time import TimeEncoder
+from seqclf.data.encoding.kinds.tree import TreeEncoder
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.errors import InputError
+from seqclf.settings.similar_names import did_you_mean
 from seqclf.system.state_validation import error_context, read_json, require
+
+KINDS: Mapping[str, type[FieldEncoder]] = MappingProxyType(
+    {
+        "category": CategoryEncoder,
+        "number": NumberEncoder,
+        "set": SetEncoder,
+        "text": TextEncoder,
+        "time": TimeEncoder,
+        "tree": TreeEncoder,
+    }
+)
+
+
+def encoder_class(kind: object, key: str = "kind") -> type[FieldEncoder]:
+    """Return the encoder class of a field kind. Raises InputError if the kind is unknown. The error contains `key`.
+
+    >>> encoder_class("category").__name__
+    'CategoryEncoder'
+    """
+    if not isinstance(kind, str) or kind not in KINDS:
+        hint = did_you_mean(str(kind), list(KINDS))
+        known = f"it must be one of {', '.join(KINDS)}"
+        raise InputError(key, f"kind '{kind}' is unknown", f"{hint + ' ' if hint else ''}{known}")
+    return KINDS[kind]
+
+
+def make_encoder(field: Field, truncation: Truncation = NO_TRUNCATION) -> FieldEncoder:
+    """Return an encoder of a field, which is not fit yet (see `FieldEncoder`)."""
+    return encoder_class(field.kind, f"field {field.name}")(field, truncation)
+
 
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread needs memory for one record batch
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.ragged import lengths_or_zero, unmasked
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import (
@@ -61,7 +61,6 @@ class ListEncoder(FieldEncoder):
         if events or not is_text(cells.type):
             separator = None
         elif separator is None and not looks_bracketed(cells):
-            # Lists without brackets are separated by data.list_separator. Lists in brackets are separated by commas.
             separator = list_separator
         return cls.completed(replace(field, separator=separator, options=options), cells, events)
 
@@ -142,9 +141,7 @@ class ListEncoder(FieldEncoder):
         value = unmasked(value)
         if getattr(getattr(value, "dtype", None), "time_zone", None):  # a series of polars, whose arrays have no zone
             value = value.to_list()
-        if hasattr(value, "to_numpy") and not isinstance(
-            value, (pa.Array, pa.ChunkedArray)
-        ):  # value is a series or a frame of pandas or polars
+        if hasattr(value, "to_numpy") and not isinstance(value, (pa.Array, pa.ChunkedArray)):  # pandas or polars
             value = value.to_numpy()
         if isinstance(value, np.ndarray):
             if value.dtype.kind == "M":  # tolist() would return times in nanoseconds as plain integers
@@ -161,10 +158,7 @@ class ListEncoder(FieldEncoder):
         return cell
 
     def plain_elements(self, cells: Sequence[Any], kinds: Collection[type]) -> tuple[np.ndarray, list[Any]] | None:
-        """Return the (N,) number of tokens of Python cells, and all tokens end to end.
-
-        Return None for a cell that is empty or no list or array, and for a token whose type is not in `kinds`.
-        """
+        """Return the (N,) lengths of Python cells, and all tokens end to end; None for other cells or other `kinds`."""
         if self.field.static:
             cells = [[cell] for cell in cells]
         cells = [cell.tolist() if isinstance(cell, np.ndarray) and cell.dtype.kind in "if" else cell for cell in cells]
@@ -216,8 +210,7 @@ class ListEncoder(FieldEncoder):
         """Return one reason for each row in `rows`: the cell is empty or holds no list."""
         if len(self.field.columns) > 1:
             return ["are empty, not lists of numbers, or lists of different lengths"] * len(rows)
-        # The record batch may hold the original text of each cell in a separate column. The reason quotes the original
-        # text of the cell.
+        # The reason quotes the original text of the cell, if the record batch has it.
         raw = raw_column(self.field.name)
         has_raw = raw in columns.schema.names
         texts = columns.column(raw).take(pa.array(rows)).to_pylist() if has_raw else [None] * len(rows)

@@ -71,9 +71,7 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the canonical column (see `FieldEncoder.list_sql`), null if lists of several columns differ in
-        length.
-        """
+        """Return the canonical column, null if lists of several columns differ in length."""
         if self.field.static:
             return super().list_sql(types, where)
         lists = [self.column_sql(column, types[column], where) for column in self.field.columns]
@@ -151,7 +149,6 @@ class NumberColumn(ListEncoder):
             return entry
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        # Numbers must be finite as float32, because the model gets float32.
         check_numbers(elements, row_of_token, self.field, problems, may_miss=self.may_miss, finite_as=np.float32)
 
     def channel_names(self) -> list[str]:

@@ -145,8 +145,7 @@ def fit_scales(read: Iterable[np.ndarray], channels: int, *, robust: bool) -> tu
     median, spread = _quartiles(sample, channels)
     mean, deviation = (median, spread) if robust else (moments.mean, moments.deviation())
     lowest, highest = moments.lowest, moments.highest
-    # The computed standard deviation of constant values is a rounding error that is proportional to the constant. A
-    # threshold that does not depend on the constant would treat channels in small units as constant.
+    # Constant values have a computed deviation that is a rounding error, proportional to the constant.
     varies = (highest > lowest) & (deviation > ROUNDING * abs(mean))
     # The sample of a rare flag or count is constant, so its own deviation is the measure.
     spread = np.where(spread > 0, spread, moments.deviation())

@@ -78,8 +78,7 @@ def _centred(
     starts = np.cumsum(lengths) - lengths
     mean = np.zeros((len(lengths), values.shape[1]))
     centred = values
-    # The mean is subtracted twice. After the first subtraction, the rounding error of the mean still matters for values
-    # that vary little around a large offset.
+    # Twice, because the rounding error of the mean matters for values that vary little around a large offset.
     for _ in range(2):
         rest = np.add.reduceat(centred, starts, axis=0) / divisor
         mean += rest
@@ -176,9 +175,8 @@ def _fit_channel(levels: SequenceLevels, channel: int, mean: np.ndarray, deviati
     logs = one.logs(mean[:, None], deviation[:, None])[:, :, 0]
     levels.mean[:, channel] = logs.mean(axis=0)
     spread = logs.std(axis=0)
-    # A feature is not scaled up if it varies only by rounding errors. If rounding errors were scaled up, a model could
-    # recognize and memorize single sequences by these errors. Differences between means are compared with the standard
-    # deviations and not with the means, because all sequences may have the same large offset.
+    # A feature that varies only by rounding errors is not scaled up, or a model could memorize sequences by them. Means
+    # differ relative to the deviations, because all sequences may have the same large offset.
     differ = np.abs(mean - np.median(mean)) > SAME * deviation
     varies = [spread[0] > SAME, differ.mean() > RESOLUTION_QUANTILE and spread[1] > ROUNDING * np.abs(logs[:, 1]).max()]
     levels.deviation[:, channel] = np.where(varies, spread, 1.0)

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import static_of, tokens_of
+from seqclf.data.encoding.field_encoder import FieldEncoder
 
 MAX_TOKENS = 40  # maximum number of rows of a table
 MIN_TOKENS = 10  # a table with many columns is not cut below this number of rows

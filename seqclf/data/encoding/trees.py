@@ -58,8 +58,7 @@ def parse(text: str, tagged_words: bool = True) -> Tree:
     tokens: list[str] = []
     tags: list[str] = []
     parents: list[int] = []
-    # A stack and not recursion, because trees may be deeper than Python's stack. The children of the first entry are
-    # the roots.
+    # A stack, because trees may be deeper than Python's. The children of the first entry are the roots.
     open_nodes = [_OpenNode("", "")]
 
     def append(token: str, tag: str, children: list[int]) -> None:
@@ -102,8 +101,7 @@ def parse(text: str, tagged_words: bool = True) -> Tree:
     return Tree(tokens, tags, np.array(parents, np.int32))
 
 
-# Trees that are written as lists: the token of each node, the index of each node's parent, and optionally each node's
-# label.
+# Trees that are written as lists: tokens, the index of each node's parent, and optionally labels.
 
 LISTS = ("tokens", "parents", "labels")  # names of the lists, in the order of a field's columns
 NO_LISTS = "is not a tree: give a list of tokens and a list of whole numbers, their parents"
@@ -188,8 +186,7 @@ def _children_first(parents: Sequence[int]) -> list[int]:
         raise MalformedError(f"is not a tree: nodes {roots[0]} and {roots[1]} have no parent; join them under one root")
     if not roots:
         raise MalformedError("is not a tree: no node is the root; count from 0, and give the root -1")
-    # Nodes are visited from the root down, and the last child of a node is visited first. In the reversed order of
-    # visits, every node comes after its children.
+    # From the root down, the last child first: in the reversed order, every node comes after its children.
     order, waiting = [], roots
     while waiting:
         node = waiting.pop()
@@ -235,8 +232,7 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
         origins.append(origin)
         return len(parents) - 1
 
-    # The loop avoids recursion, because trees may be deeper than Python's stack. In `open_nodes`, `read` holds the
-    # finished children of a node, as indices in the new tree.
+    # No recursion, because trees may be deep. In `open_nodes`, `read` holds the finished children of a node.
     open_nodes: list[tuple[int, int, list[int]]] = [(len(tokens) - 1, 0, [])]  # (node, opened children, `read`)
     while open_nodes:
         node, opened, read = open_nodes.pop()

@@ -11,26 +11,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncoderState, ReadColumns
+from seqclf.data.encoding.field_encoder import EncoderState, ReadColumns
 from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.hashing import CodeHashes
-from seqclf.data.ragged import list_values
+from seqclf.data.ragged import CodeHashes, list_values
 from seqclf.data.schema.casts import NO_INTEGER
-from seqclf.data.schema.field_options import Option, count_option
+from seqclf.data.schema.schema import Option, count_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
-# Options of the field kinds with a vocabulary.
 VOCABULARY_OPTIONS: Mapping[str, Option] = MappingProxyType(
     {"min_count": count_option(1), "max_size": count_option(), "hash_size": count_option()}
 )
 
 
 class ProvisionalCodes(dict[Any, int]):
-    """Dict value → provisional code, which stands for the value until the vocabulary is fit.
-
-    A lookup gives a new value the next code, from 0. Codes are never reused, because staged files contain them.
-    """
+    """Dict value → provisional code until the vocabulary is fit. A lookup gives a new value the next one, from 0."""
 
     def __missing__(self, value: Any) -> int:
         self[value] = code = len(self)
@@ -89,10 +84,8 @@ class Vocabulary:
         counts = np.zeros(len(self.codes), np.int64)
         for codes in batches:
             counts += np.bincount(codes, minlength=len(counts))
-        # Values that do not occur in the training split also have codes, but a count of 0.
         seen = [(-count, value) for value, count in zip(self.codes, counts.tolist(), strict=True) if count]
-        # Values with equal counts are sorted by value, null first. The sorting makes ids independent of the order of
-        # rows.
+        # Equal counts are sorted by value, null first, so that ids do not depend on the order of the rows.
         seen.sort(key=lambda entry: (entry[0], entry[1] is not None, entry[1]))
         values = [value for count, value in seen if -count >= self.min_count][: self.max_size]
         self._set_values(values)

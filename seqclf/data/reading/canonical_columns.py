@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from seqclf.data.encoding.registry import make_encoder
+from seqclf.data.encoding.encoders import make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.casts import (
     ID,
@@ -65,19 +65,16 @@ def label_sql(column: str, kind: str) -> str:
     return f"CAST({spelled_sql(value, kind)} AS VARCHAR)"
 
 
-# SQL expressions for event tables. The expressions give one canonical value for each event and channel, and the order
-# of the events.
+# Event tables: SQL of the canonical value of each event and channel, and of the order of the events.
 
 EVENTS = "events"  # table alias; with it, ORDER BY refers to a column of the table and not to a name in `event_columns`
 
 
 def channel(field: str, position: int) -> str:
-    """Return the name of the column with a channel of a field."""
     return f"{field} {position}"
 
 
 def group(position: int) -> str:
-    """Return the name of the column with the group key at this position in `schema.group_by`."""
     return f"group {position}"
 
 

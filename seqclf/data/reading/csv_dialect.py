@@ -1,6 +1,7 @@
-"""Dialect of delimited text files, detected from the first lines. Every cell is read as text.
+"""Dialect of delimited text files, detected from the first lines, and their line endings, made uniform in a copy.
 
-DuckDB's own detection is off, because after a malformed line it would guess other columns in silence.
+Every cell is read as text. DuckDB's own detection is off, because after a malformed line it would guess other columns
+in silence.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import codecs
 import csv
 import io
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +24,7 @@ from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
+from seqclf.system.atomic_files import PREFIX
 
 DELIMITERS = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": None}
 CANDIDATES = "\t;|,"
@@ -129,8 +133,7 @@ def _bare(line: str, quote: str) -> str:
     if quote:
         line = re.sub(rf"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", line)
     for _ in range(DEEPEST_LIST):
-        # Each pass removes the innermost pairs of brackets. A bracket that is not closed is left in the line, because
-        # otherwise the rest of the line would be removed.
+        # The innermost pairs of brackets. An open bracket stays, or it would remove the rest of the line.
         line = re.sub(r"\[[^\[\]]*\]", "", line)
     return line
 
@@ -182,3 +185,68 @@ def _beginning(path: Path, encoding: str, quote: str, delimiter: str, header: bo
     names = [name.strip() or f"column{position}" for position, name in enumerate(first_cells)]
     check_names(names, str(path))
     return names, width
+
+
+SCRATCH = "reading-"  # beginning of the name of a reader's temporary folder, after the general prefix
+COPIES = "lines"  # folder with copies in the temporary folder
+# Part of a copy's path before the original path; also a regex in DuckDB
+COPY = rf"[^\s'\"]*{re.escape(PREFIX)}{SCRATCH}\w+/{COPIES}"
+BLOCK = 2**20
+# DuckDB reports a line of more than 2 MB. Where it stores malformed lines, it drops a line of more than its buffer of
+# 32 MB without an error.
+MAX_LINE_BYTES = 2**24
+LONG_LINE = "longer than the 2 MB a line of text can have"
+LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
+
+
+def uniform(paths: Sequence[Path], folder: Path, encoding: str) -> list[Path]:
+    """Return `paths`, with a copy below `folder` for each file whose lines end in different ways, unless it is UTF-16.
+
+    DuckDB reads others only in a lenient mode, which drops surplus cells without an error.
+    """
+    return [_copied(path, folder) if is_mixed(path, path.stat().st_mtime, encoding) else path for path in paths]
+
+
+def original(text: str) -> str:
+    """In a text, replace the path of each copy by the path of the original file."""
+    return re.sub(COPY, "", text)
+
+
+@lru_cache(maxsize=64)
+def is_mixed(path: Path, state: float, encoding: str) -> bool:
+    """Return True if lines end in different ways, False for UTF-16. Raises InputError for one that DuckDB drops."""
+    unix = windows = old_mac = without_end = 0
+    last_byte = b""
+    is_wide = encoding == "utf-16"
+    file: Any = opened(path, encoding) if is_wide else pa.input_stream(str(path), compression="detect")
+    with file as stream:
+        while block := stream.read(BLOCK).encode() if is_wide else stream.read(BLOCK):
+            # A line ending \r\n may be divided between two blocks.
+            pairs = block.count(b"\r\n") + (last_byte == b"\r" and block[:1] == b"\n")
+            windows += pairs
+            unix += block.count(b"\n") - pairs
+            old_mac += block.count(b"\r") - pairs
+            last_byte = block[-1:]
+            without_end = 0 if b"\n" in block or b"\r" in block else without_end + len(block)
+            if without_end > MAX_LINE_BYTES:
+                raise InputError(f"{path}: line {unix + windows + old_mac + 1}", LONG_LINE, LONG_LINE_REMEDY)
+    return not is_wide and (unix > 0) + (windows > 0) + (old_mac > 0) > 1
+
+
+def copy_path(path: Path, folder: Path) -> Path:
+    """Return the path of a new copy of a file. The folders of the copy are created."""
+    copy = Path(f"{folder}{path.absolute()}")
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    return copy
+
+
+def _copied(path: Path, folder: Path) -> Path:
+    copy = copy_path(path, folder)
+    source: Any = pa.input_stream(str(path), compression="detect")
+    target: Any = pa.output_stream(str(copy), compression="detect")
+    with (
+        io.TextIOWrapper(source, "latin-1", newline=None) as lines,  # latin-1 keeps the bytes of any encoding
+        io.TextIOWrapper(target, "latin-1", newline="") as uniform_lines,
+    ):
+        shutil.copyfileobj(lines, uniform_lines, BLOCK)
+    return copy

@@ -15,14 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.canonical_columns import (
-    EVENTS,
-    channel,
-    event_columns,
-    event_order,
-    group,
-    select_list,
-)
+from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, select_list
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.relations import Relation
@@ -81,8 +74,7 @@ def read_events(
     group_columns = [key_sql(column, column_types[column]) for column in schema.group_by]
     # DuckDB must read and sort all events before it can return the first event.
     with progress.stage(f"sorting {Path(source_name).name}"):
-        # Checking whether the events are sorted reads the table once more. Only Parquet files are checked for sorted
-        # events, because Parquet files are fast to read.
+        # The check reads the table once more, which is fast for Parquet files alone.
         if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
             groups = map(group, range(len(schema.group_by)))
             query += (

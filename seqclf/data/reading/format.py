@@ -1,4 +1,4 @@
-"""Interface of file formats. A file format is a class. The class is selected by the ending of the file name."""
+"""Interface of file formats, classes of which the ending of a file name selects one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 import duckdb
 
-from seqclf.data.reading import line_endings
+from seqclf.data.reading.csv_dialect import uniform
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import FILE, quote_literal
 
@@ -43,7 +43,7 @@ class Files(NamedTuple):
 
 
 class Format(ABC):
-    """Base class of file formats. A new one is a module in `formats`, whose class is in `format_lookup.FORMATS`.
+    """Base class of file formats. A new one is a class in `relations.FORMATS`.
 
     `endings`: endings of file names in lower case with the dot, without those of compression. Columns may have any
     type: texts are cast later, one column at a time, so that a bad cell rejects a row and not the file.
@@ -80,7 +80,7 @@ class TextFormat(Format):
         listing = files.source.listing
         if listing is not None and listing.per_class:
             return list(files.paths)
-        return line_endings.uniform(files.paths, files.temporary, files.source.encoding)
+        return uniform(files.paths, files.temporary, files.source.encoding)
 
 
 def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
@@ -90,8 +90,7 @@ def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> di
 
 
 def scan(function: str, files: str, options: Mapping[str, str], named_files: bool) -> str:
-    """Return SQL that calls a DuckDB table function. `files`: SQL list of paths. `named_files`: True to add the column
-    FILE.
+    """Return SQL that calls a DuckDB table function. `files`: SQL list of paths. `named_files`: True to add FILE.
 
     >>> scan("read_csv", "['t.csv']", {"header": "true"}, named_files=False)
     "read_csv(['t.csv'], header = true)"

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.registry import make_encoder
+from seqclf.data.encoding.encoders import make_encoder
 from seqclf.data.reading.canonical_columns import label_sql
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows

@@ -74,11 +74,9 @@ def url_of(text: str) -> str:
 
 
 def fetch(url: str, key: str, cache: Path) -> Path:
-    """Copy one object, the objects that match a glob, or those in a folder to the mirror, and return their path or
-    glob.
+    """Mirror an object, or those of a glob or a folder, anew if one has changed, and return their path or glob.
 
-    They are copied anew if one has changed. `key`: option that gives the URL. Raises InputError if no object is found,
-    or if the store cannot be read.
+    `key`: option that gives the URL. Raises InputError if no object is found, or if the store cannot be read.
     """
     place = location(url, key)
     root = cache.expanduser().absolute() / MIRROR

@@ -1,4 +1,6 @@
-"""The option `data.query`: checks that a query is one SELECT over the table `input`, and what it does to its rows."""
+"""The option `data.query`: checks that a query is one SELECT over the table `input`, what it does to its rows, and the
+sandbox in which it runs.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from typing import Any
 
 import duckdb
 
+from seqclf.data.schema.casts import quote_literal
 from seqclf.errors import InputError, first_line
 from seqclf.system.json_result import JsonObject
 
@@ -32,8 +35,7 @@ def subquery(text: str, where: str) -> str:
     >>> subquery("SELECT 1; -- done", "data.train")
     'SELECT 1'
     """
-    # DuckDB's parser returns the type of the statement. The parser classifies a statement that writes inside WITH as a
-    # SELECT, but DuckDB does not run such a statement in parentheses.
+    # The parser takes a statement that writes inside WITH as a SELECT, but DuckDB runs none in parentheses.
     try:
         text.encode()
         statements = duckdb.extract_statements(text)
@@ -55,8 +57,7 @@ def _without_end(statement: str) -> str:
     data = statement.encode()  # `duckdb.tokenize` returns positions in bytes, not in characters
     end = len(data)
     for offset, kind in reversed(duckdb.tokenize(statement)):
-        # A semicolon inside a string or a comment is part of the string token or comment token. Only a semicolon that
-        # is a token of its own ends the statement.
+        # A semicolon inside a string or a comment is no token of its own.
         if kind.name != "comment" and data[offset:end].strip() != b";":
             break
         end = offset
@@ -85,9 +86,7 @@ def check_query(text: str, key: str = "data.query") -> str:
     for node in _nodes(_parsed(query)):
         if node.get("type") == "BASE_TABLE":
             name = ".".join(part for key in TABLE_NAME if (part := node.get(key)))
-            # One part of a query may define a WITH name that looks like the name of a file. Another part of the query
-            # may read the file with this name. A name that looks like the name of a file is therefore rejected even if
-            # WITH defines the name.
+            # A WITH of one part may have the name of a file that another part reads.
             if name.casefold() not in known or LIKE_A_FILE.search(name):
                 raise InputError(key, f"reads '{name}'", f"it can read the table {INPUT} only")
         elif node.get("type") == "TABLE_FUNCTION":
@@ -197,3 +196,16 @@ def _nodes(tree: Any) -> Iterator[JsonObject]:
             waiting += reversed(node.values())
         elif isinstance(node, list):
             waiting += reversed(node)
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Open an in-memory database, which can read any file until `restrict` is called."""
+    # By default, DuckDB would read a Python variable if a query names a table that does not exist.
+    return duckdb.connect(config={"python_enable_replacements": "false"})
+
+
+def restrict(connection: duckdb.DuckDBPyConnection, folders: Iterable[str]) -> None:
+    """Restrict a connection to the files in `folders`, and lock its settings."""
+    connection.execute(f"SET allowed_directories = [{', '.join(map(quote_literal, folders))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")

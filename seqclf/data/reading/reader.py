@@ -15,14 +15,13 @@ import duckdb
 import pyarrow as pa
 
 from seqclf.data.ragged import is_list
-from seqclf.data.reading import line_endings, sandbox
 from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns, select_list
-from seqclf.data.reading.csv_dialect import DELIMITERS
+from seqclf.data.reading.csv_dialect import COPIES, DELIMITERS, SCRATCH
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
-from seqclf.data.reading.queries import loses_order
+from seqclf.data.reading.queries import connect, loses_order, restrict
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import Source, listed, readable_files, resolved, suffix_of
@@ -75,11 +74,10 @@ class SourceReader:
         self.paths = [] if source.table is not None else readable_files(source)
         # A query can read every file in DuckDB's spill folder, so this folder must not hold other files.
         scratch = self._scratch_folder(stack)
-        copies, spill = scratch / line_endings.COPIES, scratch / "spill"
-        self._connection = stack.enter_context(sandbox.connect())
-        # DuckDB computes the progress of a query only if DuckDB's progress bar is enabled. DuckDB's progress bar is not
-        # printed, because it would mix with the progress output of seqclf. In a notebook without ipywidgets, DuckDB has
-        # no progress bar, and these settings raise an error.
+        copies, spill = scratch / COPIES, scratch / "spill"
+        self._connection = stack.enter_context(connect())
+        # Progress is computed only with DuckDB's own bar, which is not printed. The settings fail in a notebook without
+        # ipywidgets.
         with suppress(duckdb.Error):
             self._connection.execute(f"SET enable_progress_bar = {str(progress.is_shown()).lower()}")
             self._connection.execute("SET enable_progress_bar_print = false")
@@ -87,14 +85,12 @@ class SourceReader:
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
         if source.query is not None and loses_order(source.query):
-            # With several threads, the order of the values in a list, and of rows with equal sort keys, would change
-            # from run to run.
+            # With several threads, the order of values in a list and of equal rows would change from run to run.
             self._connection.execute("SET threads = 1")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
-        # The folders of the files are allowed, because allowing 50,000 single files takes DuckDB several seconds.
-        # DuckDB checks the path of a file both with and without escaped special characters.
+        # Folders, because to allow 50,000 files takes seconds. Paths are checked with and without escapes.
         folders = {str(path.parent) for path in resolved(self.paths)}
-        sandbox.restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
+        restrict(self._connection, [*sorted(folders | set(map(escape, folders))), str(copies)])
         if source.query is not None:
             self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
 
@@ -102,8 +98,8 @@ class SourceReader:
         """Others cannot read the rows of the source there."""
         with suppress(OSError):
             if self.source.spill is not None:
-                return stack.enter_context(scratch_folder(Path(self.source.spill), line_endings.SCRATCH))
-        return stack.enter_context(scratch_folder(Path(tempfile.gettempdir()), line_endings.SCRATCH))
+                return stack.enter_context(scratch_folder(Path(self.source.spill), SCRATCH))
+        return stack.enter_context(scratch_folder(Path(tempfile.gettempdir()), SCRATCH))
 
     @cached_property
     def column_types(self) -> dict[str, str]:
@@ -198,8 +194,7 @@ class SourceReader:
     def _read_rows(self, schema: Schema, keys: Mapping[str, str], rows: int) -> Iterator[SourceRows]:
         columns = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
-        # Rows are numbered separately in each file. If there are several files, DuckDB must therefore return the file
-        # of each row. If the source has a query, the rows of the query's result are numbered.
+        # Rows are numbered in each file, or in the result of a query.
         if self.several_files:
             columns[FILE] = quote_identifier(FILE)
             relation = self._relation.named_sql

@@ -1,4 +1,4 @@
-"""Relations are SQL expressions that return the rows of a source. A relation can follow FROM."""
+"""Relations are SQL expressions that return the rows of a source, by the format of its files. One can follow FROM."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from seqclf.data.reading import line_endings
-from seqclf.data.reading.format import Files, TextFormat, describe_columns
-from seqclf.data.reading.format_lookup import find_format
+from seqclf.data.reading.columnar_formats import Arrow, Parquet
+from seqclf.data.reading.csv_dialect import COPY
+from seqclf.data.reading.format import Files, Format, TextFormat, describe_columns
 from seqclf.data.reading.object_store import MIRRORED
 from seqclf.data.reading.queries import INPUT, check_query, in_fixed_order
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.sources import Source, suffix_of
+from seqclf.data.reading.text_formats import Delimited, JsonLines, PlainText, TimeSeries
 from seqclf.data.schema.casts import FILE, SHOWN_CHARACTERS, quote_identifier, quote_literal
 from seqclf.data.schema.schema import refuse_nul
 from seqclf.errors import InputError
@@ -36,11 +37,7 @@ class Relation(NamedTuple):
 
 
 def build_relation(
-    source: Source,
-    paths: list[Path],
-    connection: duckdb.DuckDBPyConnection,
-    temporary: Path,
-    keep_malformed: bool,
+    source: Source, paths: list[Path], connection: duckdb.DuckDBPyConnection, temporary: Path, keep_malformed: bool
 ) -> Relation:
     """Build the SQL by which `connection` reads the files of a source, whose folder is listed.
 
@@ -92,16 +89,13 @@ def with_members(relation: Relation, connection: duckdb.DuckDBPyConnection, wher
 def _with_original_names(relation: str) -> str:
     """In the column FILE, replace the paths of copies by the original paths, and mirror paths by object URLs."""
     name = quote_identifier(FILE)
-    original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '')"
+    original = f"regexp_replace({name}, {quote_literal(COPY)}, '')"
     url = rf"regexp_replace({original}, {quote_literal(MIRRORED)}, '\1://')"
     return f"(SELECT * REPLACE ({url} AS {name}) FROM {relation})"
 
 
-# The option `data.query` is one SELECT from the table `input`, which holds the rows of a file. The result of the query
-# replaces the rows of the file.
-#
-# The query is stored in the bundle and runs on each new file at prediction. The result of the query must therefore
-# depend only on the table `input`.
+# The option `data.query`: a SELECT from the table `input`, on which alone its result may depend, as a bundle runs it
+# on new files.
 
 SHOWN_COLUMNS = 20  # maximum number of column names that an error message lists
 
@@ -131,3 +125,27 @@ def apply_query(
     shown = [name[:SHOWN_CHARACTERS] for name in list(columns)[:SHOWN_COLUMNS]]
     more = ", …" if len(columns) > SHOWN_COLUMNS else ""
     raise InputError(source, f"data.query cannot be run on it: {reason}", f"its columns are {', '.join(shown)}{more}")
+
+
+FORMATS: tuple[Format, ...] = (Arrow(), Delimited(), JsonLines(), Parquet(), TimeSeries())
+FOLDER_FORMAT = PlainText()
+
+
+def find_format(source: Source, path: Path) -> Format:
+    """Return the format of a file of a source. Raises InputError if no format has the ending of the file.
+
+    >>> type(find_format(Source("new.tsv", "input"), Path("new.tsv"))).__name__
+    'Delimited'
+    """
+    ending, where = suffix_of(path), f"{source.key}={source.path}"
+    if source.listing is not None:
+        if ending in FOLDER_FORMAT.endings:
+            return FOLDER_FORMAT
+        problem = f"a folder with a file or a folder per class must hold text files, not '{ending}'"
+        raise InputError(where, problem, f"give the files themselves: {source.path}/**/*{ending}")
+    for known in FORMATS:
+        if ending in known.endings:
+            return known
+    endings = sorted(ending for known in FORMATS for ending in known.endings)
+    remedy = f"give {', '.join(endings)} (text also as .gz), or a folder with a text file per class"
+    raise InputError(where, f"unknown kind of file '{ending}'", remedy)

@@ -9,9 +9,7 @@ from contextlib import contextmanager
 import duckdb
 import pyarrow as pa
 
-from seqclf.data.reading import line_endings
-from seqclf.data.reading.csv_dialect import DELIMITERS
-from seqclf.data.reading.line_endings import LONG_LINE, LONG_LINE_REMEDY, original
+from seqclf.data.reading.csv_dialect import DELIMITERS, LONG_LINE, LONG_LINE_REMEDY, original
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
@@ -30,7 +28,7 @@ def explain_errors(source: Source) -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # After the first record batch, Arrow raises the errors of DuckDB as OSError or ArrowInvalid.
-        raise _explanation(source, url_of(line_endings.original(str(error)))) from None
+        raise _explanation(source, url_of(original(str(error)))) from None
 
 
 def _explanation(source: Source, text: str) -> InputError:

@@ -87,10 +87,7 @@ SQL = re.compile(r"\s*(select|with|from|pivot|unpivot)\s|.*\.sql$", re.IGNORECAS
 
 
 class ReaderOptions(TypedDict):
-    """Options for reading files, in training and in prediction. `DataOptions` explains each.
-
-    `quote` and `delimiter` are detected if None.
-    """
+    """Options for reading files, in training and in prediction (see `DataOptions`)."""
 
     header: bool
     encoding: str
@@ -147,21 +144,11 @@ def source_of(options: DataOptions, split: str) -> Source | None:
 
 def reader_of(options: DataOptions) -> ReaderOptions:
     """Return the options for reading files, which also apply to new files at prediction."""
-    return {
-        "header": options.header,
-        "encoding": options.encoding,
-        "quote": options.quote,
-        "delimiter": options.delimiter,
-        "query": options.query,
-    }
+    return {key: getattr(options, key) for key in ReaderOptions.__annotations__}  # type: ignore[return-value]
 
 
 def fetched(source: Source, cache: str | Path | None = None) -> Source:
-    """Copy the files of a URL to a mirror in the cache folder, and return the source with its path. Others are
-    unchanged.
-
-    `cache`: path of the cache folder, None for the default. Raises InputError if the files cannot be fetched.
-    """
+    """Mirror the files of a URL in the folder `cache`, by default the cache, and return the source with the mirror."""
     if source.table is not None or scheme_of(source.path) is None:
         return source
     return replace(source, mirror=str(fetch(source.path, source.key, Path(cache_folder(cache)))))
@@ -272,7 +259,7 @@ def _builtin(source: Source) -> Path:
 
 def resolved(paths: Iterable[Path]) -> list[Path]:
     """Convert paths to absolute paths in which links are replaced by their targets."""
-    # Each folder is resolved only once. For 20,000 files, resolving each path would take ten times as long.
+    # Each folder is resolved once, because each path of 20,000 files would take ten times as long.
     folders: dict[Path, Path] = {}
     real = []
     for path in paths:
@@ -284,10 +271,9 @@ def resolved(paths: Iterable[Path]) -> list[Path]:
 
 
 class FileState(NamedTuple):
-    """State of a file: absolute path, size in bytes, change times in nanoseconds, and inode number.
+    """State of a file. Unlike the modification time, the inode change time cannot be set.
 
-    Unlike the modification time, the inode change time cannot be set. The device number changes when a drive is mounted
-    again, so it is left out.
+    The device number changes when a drive is mounted again, so it is left out.
     """
 
     path: str

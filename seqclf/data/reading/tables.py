@@ -154,7 +154,6 @@ def _as_list(cell: Any) -> Any:
 
 
 def _plain_reader(reader: pa.RecordBatchReader, names: list[str], where: str) -> pa.RecordBatchReader:
-    """Return a record batch reader with plain types, for a table that need not fit into memory."""
     empty = pa.RecordBatch.from_pylist([], reader.schema)
     schema = plain_batch(empty, names, where).schema
     return pa.RecordBatchReader.from_batches(

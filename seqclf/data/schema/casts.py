@@ -118,10 +118,7 @@ def boolean_sql(text: str) -> str:
 
 
 def number(text: str) -> str:
-    """Return SQL that converts text to a number, null for words that mean a missing value, and infinity for others.
-
-    Row checks reject infinity.
-    """
+    """Return SQL that converts text to a number, words for missing values to null, and others to infinity."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE), "
@@ -151,8 +148,7 @@ def split_list(cell: str, separator: str | None) -> str:
 def bracketed_texts(cell: str, depth: int = 1) -> str:
     """Return SQL that parses a bracketed text cell as a list of texts, or for `depth` 2 as a list of lists."""
     kind = "VARCHAR" + "[]" * depth
-    # Only the JSON parser reads escapes such as \n and \u00e9. Cells without escapes are not parsed as JSON, because
-    # JSON changes the text of numbers (1.50 becomes 1.5).
+    # Only the JSON parser reads escapes such as \n and \u00e9, but it changes the text of numbers (1.50 becomes 1.5).
     return (
         f"CASE WHEN contains({cell}, '\\') THEN COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), "
         f"TRY_CAST({cell} AS {kind})) ELSE TRY_CAST({cell} AS {kind}) END"
@@ -167,19 +163,13 @@ def bracketed_numbers(cell: str, kind: str) -> str:
 
 
 def may_hold_others(cell: str, separator: str | None) -> str:
-    """Return SQL that is true for a text cell that may hold more than integers of 64 bits as programs write them.
-
-    A cast to integers would round 1.5, make 7 of 007, and null of a word.
-    """
+    """Return SQL that is true for a text cell with other than integers of 64 bits, such as 1.5, 007 or a word."""
     others = rf"[^][,0-9\s{re.escape(separator or '')}-]|(^|[^0-9])0[0-9]|[0-9]{{19}}"
     return f"regexp_matches({cell}, {quote_literal(others)})"
 
 
 def whole_number(value: str) -> str:
-    """Return SQL that converts a value to an integer, to null if it is missing, or else to NO_INTEGER.
-
-    2 and 2.0 become 2; 2.5, 007 and x become NO_INTEGER.
-    """
+    """Return SQL that converts 2 and 2.0 to 2, a missing value to null, and 2.5, 007 or x to NO_INTEGER."""
     text = f"CAST({value} AS VARCHAR)"
     is_whole, other = WHOLE_NUMBER.format(value=text), f"CASE WHEN NOT {is_missing_sql(text)} THEN {NO_INTEGER} END"
     return f"CASE WHEN {is_whole} THEN COALESCE(TRY_CAST({value} AS BIGINT), {NO_INTEGER}) ELSE {other} END"
@@ -200,15 +190,13 @@ def whole_numbers_or_texts(column: str) -> str:
     )
 
 
-# The following DuckDB expressions convert timestamps, dates and durations of any notation to seconds.
+# Timestamps, dates and durations of any notation, in seconds.
 
-# Dict name of a unit → length of the unit in seconds.
 UNITS = {"second": 1.0, "millisecond": 1e-3, "microsecond": 1e-6, "nanosecond": 1e-9, "minute": 60.0, "hour": 3600.0}
 UNITS["day"] = 86400.0
 DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
 OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
 SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"
-
 
 ANY, ZONED, LOCAL = "any", "zoned", "local"  # clocks: whether times have a zone or an offset from UTC
 OTHER_CLOCK = float("-inf")  # stands for a time of another clock than that of the field; row checks reject its row
@@ -231,7 +219,7 @@ def seconds_sql(text: str, unit: str = "second", clock: str = ANY) -> str:
     """
     local = _of_clock(f"epoch(TRY_CAST({text} AS TIMESTAMP))", clock, zoned=False)
     zoned = _of_clock(f"epoch(TRY_CAST({text} AS TIMESTAMPTZ))", clock, zoned=True)
-    # The regular expressions are needed, because DuckDB's casts ignore any text after a time, such as an offset or PM.
+    # DuckDB's casts alone ignore any text after a time, such as an offset or PM.
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
         f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN {local} "
@@ -287,8 +275,7 @@ def formatted_seconds(text: str, pattern: str) -> float:
 
 def epoch_sql(value: str, kind: str) -> str:
     """Return SQL that converts a timestamp, time or interval to seconds. `kind`: DuckDB type of the value."""
-    # DuckDB has no function `epoch` for nanoseconds with a time zone. The cast to microseconds loses no precision,
-    # because float64 seconds of today's dates cannot hold nanoseconds.
+    # DuckDB has no `epoch` of nanoseconds with a zone, and float64 seconds hold no nanoseconds of today anyway.
     return f"epoch(CAST({value} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({value})"
 
 
@@ -364,11 +351,7 @@ class RowKey(NamedTuple):
     column: str
 
     def sql(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return dict canonical column → SQL: a time, or the name of a group and its hash; null if there is no such
-        column.
-
-        `types`: dict column of the table → DuckDB type.
-        """
+        """Return dict canonical column → SQL: a time, or the name of a group and its hash; null without the column."""
         kind = types.get(self.column)
         if self.kind == TIME:
             column = "NULL" if kind is None else plain(self.column, kind)

@@ -62,7 +62,6 @@ def _texts(cells: pa.ChunkedArray) -> list[str]:
 def looks_bracketed(cells: pa.ChunkedArray) -> bool:
     """Return True if more than half of the texts are in square brackets."""
     texts = _texts(cells) if is_text(cells.type) else []
-    # The majority of cells decides, because a few cells may be damaged.
     return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
 
 
@@ -170,7 +169,6 @@ def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]
 
 
 def _are_measurements(integers: set[int], fraction_share: float, lists: list[list[Any]]) -> bool:
-    """Return True if integers are amounts or times, False if they are codes."""
     if min(integers) < 0 or fraction_share > MIN_FRACTION_SHARE:
         return True
     return len(integers) > MAX_CLOCK_CODES and _never_fall(lists)
@@ -222,10 +220,7 @@ def _never_fall(lists: list[list[Any]]) -> bool:
 
 
 def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
-    """Return the rank (higher is more general) and the name of the type of an element.
-
-    An integer is added to `distinct`, and the width of a vector is counted in `widths`.
-    """
+    """Return the rank (higher is more general) and the type of an element. Add it to `distinct` or `widths`."""
     if isinstance(entry, (list, tuple)):
         widths[len(entry)] = widths.get(len(entry), 0) + 1
         return 3, "vector"

@@ -1,7 +1,9 @@
-"""Problems of rows: for each invalid row of a record batch, the first reason for rejecting the row."""
+"""Problems of rows: the first reason for rejecting each row of a record batch, and the quarantine of rejected rows."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +19,7 @@ BY_SPACES = "\"data.list_separator=' '\""  # example for error messages, quoted 
 
 
 class Problem(NamedTuple):
-    """The reason why a row is rejected.
-
-    `reason`: text that follows the name of `column` in messages, such as `is empty`. `token`: index of the invalid one
-    among the S tokens of the record batch, if it is one.
-    """
+    """The reason why a row is rejected (see `Refusal`). `token`: index of an invalid one among all of the batch."""
 
     column: str
     reason: str
@@ -36,12 +34,7 @@ class Problems:
         self.usable = np.ones(rows, dtype=bool)
 
     def mark(self, rows: np.ndarray, column: str, reason: str | list[str], tokens: np.ndarray | None = None) -> None:
-        """Mark rows as invalid. A row that already has a problem keeps its first problem.
-
-        `rows`: (K,) indices of rows. `reason`: one for all rows, or a list of K. `tokens`: (K,) index of the invalid
-        token.
-        """
-        # A loop is fast enough, because few rows are invalid.
+        """Mark (K,) rows as invalid, unless they are. `reason`: one, or a list of K. `tokens`: (K,) invalid tokens."""
         for position, row in enumerate(rows.tolist()):
             if self.usable[row]:
                 self.usable[row] = False
@@ -51,11 +44,10 @@ class Problems:
                 )
 
     def mark_tokens(self, tokens: np.ndarray, row_of_token: np.ndarray, column: str, reason: str) -> None:
-        """Mark each row that contains an invalid token, of which its problem names the first.
+        """Mark each row of invalid tokens, of which its problem names the first.
 
         `tokens`: (K,) ascending indices of invalid tokens. `row_of_token`: (S,) index of the row of each token.
         """
-        # np.unique returns the first invalid token of each row, because `tokens` is ascending.
         rows, first = np.unique(row_of_token[tokens], return_index=True)
         self.mark(rows, column, reason, tokens[first])
 
@@ -139,3 +131,38 @@ def _not_finite(elements: pa.Array, may_miss: bool, finite_as: type[np.floating]
     elif elements.null_count:  # numpy converts null to NaN, but nulls are marked elsewhere
         bad &= elements.is_valid().to_numpy(zero_copy_only=False)
     return bad
+
+
+class Quarantine:
+    """Collects rejected rows while sources are read. `max_bad_share`: maximum fraction of them in a source.
+
+    `on_bad_row`: `quarantine` and `drop` skip rejected rows, `error` stops the run at the first one.
+    """
+
+    def __init__(self, on_bad_row: str, max_bad_share: float):
+        self.on_bad_row = on_bad_row
+        self.max_bad_share = max_bad_share
+        self.refusals: list[Refusal] = []
+
+    def add(self, refusals: list[Refusal]) -> None:
+        """Collect rejected rows. If `on_bad_row` is `error`, raise InputError for the first rejected row."""
+        if refusals and self.on_bad_row == "error":
+            raise refusals[0].error(" (data.on_bad_row=quarantine goes on without such rows)")
+        self.refusals += refusals
+
+    def check_share(self, source: str, rows: int, refused: list[Refusal]) -> None:
+        """Raise InputError if too large a fraction of the `rows` of one source was rejected."""
+        # The error quotes the first rejected row, because all rows are often rejected for the same reason.
+        if refused and len(refused) > self.max_bad_share * rows:
+            raise refused[0].error(
+                f" ({len(refused)} of {rows} rows of {source} are refused, more than "
+                f"data.max_bad_share={self.max_bad_share}; fix them or raise data.max_bad_share)"
+            )
+
+    def write(self, path: Path) -> None:
+        """If `on_bad_row` is `quarantine`, write rejected rows, if there are any, to `path` as lines of JSON."""
+        if self.refusals and self.on_bad_row == "quarantine":
+            with path.open("w") as file:
+                for refusal in self.refusals:
+                    entry = {key: value for key, value in refusal._asdict().items() if value is not None}
+                    file.write(json.dumps(entry) + "\n")

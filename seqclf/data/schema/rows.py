@@ -17,11 +17,10 @@ NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # placeholders for a mi
 
 
 class Refusal(NamedTuple):
-    """A row that is rejected, and the reason.
+    """A row that is rejected, and the reason, which follows the name of `column` in messages, such as `is empty`.
 
-    `row`: row number within `file` from 1, without the header and malformed lines; None for a malformed line or a whole
-    file. `reason`: text that follows the name of `column` in messages, such as `is empty`. `line`: line number of a
-    malformed line. `events`: rows of an event table that are rejected with their sequence.
+    `row`: number within `file` from 1, without header and malformed lines; None for a whole file or a malformed line,
+    of the number `line`. `events`: rows of an event table that are rejected with their sequence.
     """
 
     file: str
@@ -122,7 +121,7 @@ def as_text(ids: pa.Array) -> pa.Array:
         return pc.if_else(is_whole, ids.cast(pa.int64(), safe=False).cast(pa.string()), ids.cast(pa.string()))
     if pa.types.is_decimal(ids.type):
         return pc.replace_substring_regex(ids.cast(pa.string()), ZEROS, r"\1")
-    elif pa.types.is_timestamp(ids.type):
+    if pa.types.is_timestamp(ids.type):
         texts = ids.cast(pa.timestamp(ids.type.unit)).cast(pa.string())  # in UTC
         return pc.replace_substring_regex(pc.replace_substring_regex(texts, ZEROS, r"\1"), " 00:00:00$", "")
     try:
@@ -155,9 +154,7 @@ def _key_or_null(column: pa.Array) -> pa.Array:
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:
-    """Join the texts of several key columns to one id, null if one value is missing.
-
-    Separators within a text are escaped, so that different keys always have different ids.
+    """Join the texts of key columns to one id, null if one is missing. Escaped separators keep different keys apart.
 
     >>> joined_key([pa.array([1, None, 2]), pa.array(["x", "y", " "])]).to_pylist()
     ['1 | x', None, None]

@@ -1,13 +1,14 @@
-"""Schema of a file: its fields, and the columns of the label, the id, the groups and the order of events."""
+"""Schema of a file: its fields with their options, and the columns of the label, the id, the groups and the order."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,68 @@ from seqclf.data.schema.truncation import Truncation
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 
-# Fields of a schema.
+LARGEST = 2**31 - 3  # maximum number of ids in int32, without the ids of unknown values and empty slots
 
-# Names that no field may have, because model inputs, model outputs or canonical columns have these names.
+
+class Option(NamedTuple):
+    """An option of a field kind, null only if null is the default.
+
+    `is_allowed`: function that returns True for a valid value, of values of any type, because a config or a stored
+    schema holds it. `expected`: description of valid values in errors.
+    """
+
+    default: Any
+    is_allowed: Callable[[Any], bool]
+    expected: str
+
+
+def choice_option(default: Any, *values: Any) -> Option:
+    """Return an option whose value must be one of `values`.
+
+    >>> choice_option("sum", "sum", "mean").expected
+    'sum or mean'
+    """
+    *first, last = [str(value) for value in values]
+    return Option(default, lambda value: value in values, f"{', '.join(first)} or {last}")
+
+
+def count_option(default: int | None = None) -> Option:
+    """Return an option whose value must be an integer from 1 to `LARGEST`, such as the size of a vocabulary."""
+    expected = f"a whole number from 1 to {LARGEST}"
+    return Option(default, lambda value: type(value) is int and 1 <= value <= LARGEST, expected)
+
+
+def flag_option(default: bool) -> Option:
+    """Return an option whose value must be true or false."""
+    return Option(default, lambda value: isinstance(value, bool), "true or false")
+
+
+def text_option(default: str | None = None) -> Option:
+    """Return an option whose value must be a text that is not empty."""
+    return Option(default, lambda value: isinstance(value, str) and value != "", "a text of one character or more")
+
+
+def numbers_option() -> Option:
+    """Return an option whose value must be a list of finite numbers, such as [-999, 1e30].
+
+    >>> [numbers_option().is_allowed(value) for value in ([-999, 1e30], [], -999, ["-999"], [True])]
+    [True, True, False, False, False]
+    """
+    return Option((), _holds_finite_numbers, "a list of numbers, such as [-999]")
+
+
+def _holds_finite_numbers(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(
+        type(entry) in (int, float) and abs(entry) <= sys.float_info.max for entry in value
+    )
+
+
+def positive_option(default: float | None = None) -> Option:
+    """Return an option whose value must be a finite number above 0."""
+    return Option(default, lambda value: type(value) in (int, float) and 0 < value < float("inf"), "a number above 0")
+
+
+# names of inputs and outputs of a model and of canonical columns, which no field may have
 RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 
 
@@ -27,7 +87,7 @@ RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 class Field:
     """A field, which gives every token one value, read from columns of a file.
 
-    `kind`: name of the field kind (see `encoding.registry`). `columns`: its column, or several, such as one per
+    `kind`: name of the field kind (see `encoding.encoders`). `columns`: its column, or several, such as one per
     channel. `values`: `integer`, `boolean` or `text`, the type of a category or set. `width`: channels of a number
     field in the file. `separator`: text between the elements of a list in a text cell. `options`: dict name → value
     that the config sets. `static`: True for one value per sequence.
@@ -86,8 +146,7 @@ def label_type(column_type: str) -> str:
 
 
 def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
-    """Convert the names of classes to labels of the type `label_type`. Raises InputError for one that has no such
-    value.
+    """Convert the names of classes to labels of the type `label_type`. Raises InputError for one of another type.
 
     >>> typed_labels(["false", "true"], "boolean").to_pylist(), typed_labels(["2", "10"], "integer").to_pylist()
     ([False, True], [2, 10])
@@ -113,8 +172,6 @@ def label_codes(labels: pa.Array, classes: Sequence[str]) -> np.ndarray:
 
 
 INFERENCE_ROWS = 1000
-
-
 AS_TEXT = "text"
 
 
@@ -159,16 +216,12 @@ class Schema:
         return keys + [(field.key, column) for field in self.fields for column in field.columns]
 
     def to_dict(self) -> JsonObject:
-        """Return the schema as plain JSON values."""
-        # The conversion through JSON turns tuples into lists, as in a schema that is read from a file.
+        """Return the schema as JSON values, with lists for tuples."""
         return json.loads(json.dumps(asdict(self)))
 
 
 def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
-    """Raise InputError if a required column is missing, and suggest the one with the most similar name.
-
-    `required`: pairs (config key, column). `available`: columns of the file. `where`: name of the file in errors.
-    """
+    """Raise InputError if a column of `required`, pairs (config key, column), is missing in the file `where`."""
     names = list(available)
     for key, column in required:
         if column not in names:

@@ -37,11 +37,7 @@ class Truncation(NamedTuple):
         return self.max_length is not None and self.side != "error"
 
     def cut_lists(self, record_batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
-        """Truncate the lists in the columns `names`, and add a column ORIGINAL_LENGTH with the lengths before
-        truncation.
-
-        The lists of a row must have the same length, and none may be null.
-        """
+        """Truncate the lists in `names`, equally long in a row, and add the column ORIGINAL_LENGTH of their lengths."""
         names = {name for name in names if pa.types.is_list(record_batch.column(name).type)}
         if not self.cuts or not names:
             return record_batch

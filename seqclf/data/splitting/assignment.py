@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqclf.data.hashing import mix
+from seqclf.data.ragged import mix
 from seqclf.errors import InputError
 
 TURNS = 16  # number of parts into which groups with equal class counts are divided
@@ -31,8 +31,7 @@ def assign_groups(
     salt = np.random.SeedSequence(seed).generate_state(1, np.uint64)
     tie_break = mix(distinct.astype(np.uint64) + salt)
     signature = mix(groups.signatures() + salt)
-    # Groups are assigned level by level, the level with the heaviest groups first. The weights of two groups of one
-    # level differ by at most a factor of two. The seed sets the order of the groups inside a level.
+    # Level by level, the heaviest groups first; weights of a level differ at most twofold. The seed orders a level.
     level = -np.floor(np.log2(groups.weights()))
     order, starts = _blocks(level, signature, tie_break)
     sizes = np.diff(np.append(starts, len(order)))
@@ -48,8 +47,7 @@ def _blocks(level: np.ndarray, signature: np.ndarray, tie_break: np.ndarray) -> 
     starts = _changes(signature[order])
     sizes = np.diff(np.append(starts, len(order)))
     rank = np.arange(len(order)) - np.repeat(starts, sizes)
-    # Inside a level, blocks of different signatures take turns. Without turns, only groups of the first signature would
-    # make up for an unequal split of heavier groups.
+    # Without turns, groups of the first signature alone would make up for an unequal split of heavier ones.
     turn = np.empty(len(order), np.int64)
     turn[order] = rank * TURNS // np.repeat(sizes, sizes)
     order = np.lexsort((tie_break, signature, turn, level))
@@ -92,8 +90,7 @@ class _Assigner:
     def __init__(self, groups: _Groups, shares: np.ndarray, cover_first: bool, group_count: int):
         self.groups = groups
         self.shares = shares.tolist()
-        # The error of a class is measured relative to its sampling error. The variance of the sampling error is
-        # proportional to the number of rows of the class.
+        # Errors of a class are relative to its sampling error, whose variance is proportional to its rows.
         self.class_weight = (1 / np.maximum(1, groups.class_rows)).tolist()
         self.row_weight = SIZE_WEIGHT / groups.rows
         class_count = len(groups.class_rows)
@@ -174,8 +171,7 @@ def _groups_per_split(
     if rest == 1:
         numbers[max(open_splits, key=lacking_groups.__getitem__)] += 1
         return numbers
-    # Find a level such that the excesses of `lacking_groups` over the level sum to `rest`. Round the excesses to
-    # integers by largest remainders.
+    # Find a level such that the excesses over it sum to `rest`, and round them by largest remainders.
     open_splits.sort(key=lacking_groups.__getitem__, reverse=True)
     total = 0.0
     for rank, split in enumerate(open_splits, 1):
@@ -229,8 +225,7 @@ def assign(
     splits = np.full(len(labels), len(others), np.int64)
     rest = _folds(labels, folds, keys, seed) != test_fold
     rest_keys = None if keys is None else keys[rest]
-    # Each fold has a random stream of its own. If all folds used the same stream, their validation splits would hold
-    # nearly the same groups.
+    # With one random stream, the validation splits of all folds would hold nearly the same groups.
     stream = [seed] if keys is None else [seed, 1 + test_fold]
     splits[rest] = _stratified(labels[rest], [share / sum(others) for share in others], rest_keys, stream)
     return splits

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import static_of, tokens_of
-from seqclf.data.hashing import hash_rows
-from seqclf.data.ragged import list_lengths, list_offsets
+from seqclf.data.encoding.field_encoder import FieldEncoder
+from seqclf.data.ragged import hash_rows, list_lengths, list_offsets
 from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.splitting import assignment
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
@@ -238,25 +237,12 @@ def codes_by_rank(texts: pa.ChunkedArray) -> np.ndarray:
     return rank[encoded.indices.to_numpy(zero_copy_only=False)]
 
 
-# Keys of the rows. Equal sequences have equal keys, so that duplicate rows can be found.
+# Keys of the rows, by which duplicates are found: hashes of what the model gets, before encoders are fit.
 #
-# `split_leakage.find_leaks` compares the keys of all rows and counts the rows with equal keys. `SplitPolicy` drops
-# duplicate rows or raises an error, depending on `data.split.on_leak`.
-#
-# A key is a hash of the inputs that the model gets from the row, before encoders are fit:
-#
-# - A sequence is first truncated to `data.max_length`.
-# - Texts have equal keys if their tokens are equal. Case and repeated spaces matter only if they change a token.
-# - Trees have equal keys if their nodes are equal.
-# - Times are compared relative to the first kept token of the sequence.
-# - Numbers are compared by ten digits (see `NumberEncoder.token_keys`).
-# - Two different words have different keys even if both are too rare for the vocabulary. The model reads both words as
-#   unknown, but the texts are not copies of each other.
-#
-# Exception: with `tokenizer: bpe` and truncation, texts are compared by their first (or last) `max_length` words. The
-# model gets `max_length` subwords instead, but the subword vocabulary is fit only after the rows are split. A number of
-# subwords covers fewer words than the same number of words. Texts that differ only in the words after the kept subwords
-# are not counted as duplicates.
+# Sequences are truncated first. Texts are equal if their tokens are, trees if their nodes are, times relative to the
+# first kept token, numbers by ten digits (see `NumberEncoder.token_keys`). Two rare words differ, although a model
+# reads both as unknown. With `tokenizer: bpe` and truncation, the first (or last) `max_length` words are compared, of
+# which the model gets fewer, because subwords are learned only after the split.
 
 
 def sequence_keys(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> np.ndarray:

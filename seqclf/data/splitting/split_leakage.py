@@ -38,8 +38,7 @@ LINES = {
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport(JsonResult):
-    """Counts of the rows that leak between splits, which are stored with the dataset. Splits are train, validation,
-    test.
+    """Counts of the rows that leak between splits, which are stored with the dataset.
 
     `rows`, `distinct`: rows and distinct sequences of all splits. `seen_before`, `ids_seen_before`,
     `groups_seen_before`: dict split → rows whose sequence, id or group is also in an earlier split; None without ids or
@@ -84,8 +83,6 @@ class LeakReport(JsonResult):
 
     def warnings(self) -> list[str]:
         """Return a line for each problem: leaks, rows without group, repeated rows, contradicting labels."""
-        # The lines are built here so that the survey's JSON, the model card and the terminal show the same text.
-        # Dropped rows can no longer leak, so only their number is reported.
         lines = [] if self.dropped else [f"{line}; {remedy}" for line, remedy in self._leaks()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")
@@ -185,8 +182,7 @@ def _overlaps(spans: np.ndarray | None, splits: np.ndarray, count: int) -> tuple
 
 def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
     """Return the (count,) number of labels of each distinct sequence. `sequence`: (N,) its number in each row."""
-    # Each pair of a sequence and a label is coded as one number, because `np.unique` sorts numbers much faster than
-    # pairs.
+    # `np.unique` sorts numbers much faster than pairs.
     classes = int(labels.max(initial=0)) + 1
     pairs = np.unique(sequence.astype(np.int64) * classes + labels)
     return np.bincount(pairs // classes, minlength=count)

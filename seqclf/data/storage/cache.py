@@ -1,30 +1,104 @@
-"""Entries of the cache folder: folders that are built once, and get their final name when they are complete."""
+"""Entries of the cache folder, built once for each fingerprint of the files, options and versions they depend on."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tokenizers
 
-from seqclf.config.build import generate
+from seqclf.config.build import generate, locate_generator
+from seqclf.data.encoding.encoders import encoder_class
+from seqclf.data.reading.sources import Source, SourceState, file_state, source_of, source_state
 from seqclf.data.reading.tables import Table
 from seqclf.data.schema.rows import rebatch
 from seqclf.data.splitting.policies import SPLITS
-from seqclf.data.storage.fingerprint import generator_code
 from seqclf.data.storage.store import FORMAT, DamagedError
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError, first_line
 from seqclf.settings.data import DataOptions
 from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, make_private, scratch_folder
 from seqclf.system.file_locks import one_at_a_time
+from seqclf.system.version import __version__
+
+NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that do not change the prepared data
+LIBRARIES = (np, pa, duckdb, tokenizers)  # libraries of which a new version may parse or generate other data
+
+
+def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[SourceState]:
+    """Return the state of each source, a dict split → source, and of each file that the options of a field name."""
+    labels = source_of(options, "labels")
+    all_sources = [*splits.values(), *([labels] if labels is not None else [])]
+    states = [source_state(source) for source in all_sources]
+    files = [path for spec in (options.fields or {}).values() for path in _option_files(spec)]
+    if options.encoders is not None:
+        files += sorted(map(str, Path(options.encoders).expanduser().glob("*.json")))
+    return states + list(map(_option_file, files))
+
+
+def changed_file(before: list[SourceState], after: list[SourceState]) -> str | None:
+    """Return the path of a file that was changed, added or deleted, "" for a changed option, None if nothing changed.
+
+    Files are compared by size, modification time and inode, not by the inode change time, which a backup changes too.
+    The fingerprint covers it, so a file whose modification time was set back is found in the next run.
+    """
+    if [source.options for source in before] != [source.options for source in after]:
+        return ""
+    return min((path for path, *_ in _contents(before) ^ _contents(after)), default=None)
+
+
+def _contents(states: list[SourceState]) -> set[tuple[str, int, int, int]]:
+    return {(file.path, file.size, file.modified_ns, file.inode) for source in states for file in source.files}
+
+
+def fingerprint(options: DataOptions, states: list[SourceState]) -> str:
+    """Return 16 hexadecimal digits that identify the prepared data by its files, options and versions."""
+    keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
+    versions = [__version__, FORMAT, *(library.__version__ for library in LIBRARIES)]
+    parts = [versions, keys, states]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _option_files(spec: Any) -> list[str]:
+    """Return the files that the options of a field name, such as word vectors."""
+    if not isinstance(spec, Mapping):
+        return []
+    try:
+        names = encoder_class(spec.get("kind")).file_options
+    except InputError:  # the field kind is unknown, which is reported later when the data is read
+        return []
+    return [spec[name] for name in names if isinstance(spec.get(name), str)]
+
+
+def _option_file(path: str) -> SourceState:
+    file = Path(path).expanduser()
+    return SourceState((path,), (file_state(file, path),) if file.is_file() else ())
+
+
+def generator_code(generator: Mapping[str, Any]) -> str | None:
+    """Hash the source of the generator function and of its module, without what they import.
+
+    None if there is no source, as of a compiled function.
+    """
+    function = inspect.unwrap(locate_generator(generator))
+    module = sys.modules.get(str(generator["_target_"]).rpartition(".")[0])
+    sources_of = []
+    for part in (function, module):
+        with suppress(OSError, TypeError):  # a cell of a notebook has a function with a source, and no module
+            sources_of.append(inspect.getsource(part))  # type: ignore[arg-type]
+    return hashlib.sha256("\0".join(sources_of).encode()).hexdigest() if sources_of else None
+
 
 CONTENT = "content"  # sub-folder of a scratch folder that becomes the cache entry
 Opened = TypeVar("Opened")
@@ -40,11 +114,9 @@ class CacheEntry:
     def reuse_or_build(self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]) -> Opened | None:
         """Return the result of `open_folder(folder)` for an entry that exists, or else build it and return None.
 
-        `open_folder` raises DamagedError for a damaged folder, which is reported on stderr and built again. `build`
-        fills the sub-folder CONTENT of the temporary folder `scratch`.
-
-        A lock lets other processes wait, because several ranks or runs start at the same time. Raises InputError if the
-        cache folder cannot be written.
+        `open_folder` raises DamagedError for a damaged folder, which is built again. `build` fills the sub-folder
+        CONTENT of a temporary one, while a lock lets other ranks and runs wait. Raises InputError if the cache folder
+        cannot be written.
         """
         with suppress(DamagedError):  # the folder is opened once more below, after this process has got the lock
             if self.folder.is_dir():
@@ -70,7 +142,6 @@ class CacheEntry:
         try:
             content.replace(self.folder)
         except OSError:
-            # If another process has published the same entry in the meantime, that entry is used.
             if not self.folder.is_dir():
                 raise
 
@@ -86,17 +157,14 @@ class CacheEntry:
             ) from None
 
 
-# Files that `data.generator` writes. The files are written only once, as long as neither the generator's arguments nor
-# its code change.
+# Files of `data.generator`, written once for its arguments and its code.
 
 
 def with_generated(options: DataOptions) -> DataOptions:
     """Run `data.generator`, if set, and return options whose splits without a file have the generated files."""
-    generator = options.generator
-    if generator is None:
+    if (generator := options.generator) is None:
         return options
-    # The cache key includes the NumPy version, because another version may draw other random numbers from the same
-    # seed.
+    # Another version of NumPy may draw other random numbers from the same seed.
     parts = [FORMAT, dict(generator), generator_code(generator), np.__version__]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     entry = CacheEntry(Path(options.cache_dir).expanduser(), f"generated-{options.name}-{key}")
@@ -111,11 +179,8 @@ def with_generated(options: DataOptions) -> DataOptions:
     return options.model_copy(update={"generator": None, **files})
 
 
-# In-memory tables are written to files in the cache folder, so that training reads them like other files.
-#
-# The name of a table file is the hash of its content. Equal tables therefore share one table file and one prepared
-# dataset. The path of the table file in a run's config.yaml identifies the training rows. Only the user can read a
-# table file, because it holds raw data and not encoded data.
+# Tables in memory are written to files, whose name is the hash of their content, so that equal tables share a file and
+# a prepared dataset, and the path in config.yaml identifies the rows. Only the user can read one, as it is not encoded.
 
 FOLDER = "tables"
 ROW_GROUP = 122_880  # rows per row group of a Parquet file, as in DuckDB

@@ -1,4 +1,4 @@
-"""An encoded dataset on disk: its splits, encoders and schema, and the counts of its rows."""
+"""An encoded dataset on disk: its splits, encoders and schema, counts of its rows, and a summary of its sequences."""
 
 from __future__ import annotations
 
@@ -12,25 +12,85 @@ from typing import Any, TypedDict
 import numpy as np
 
 from seqclf.data.encoding.declaration import stored_schema
-from seqclf.data.encoding.encoder import EncoderState, FieldEncoder
 from seqclf.data.encoding.encoders import input_specs, load_encoder_files, load_encoders
-from seqclf.data.field_spec import FieldSpec
+from seqclf.data.encoding.field_encoder import EncoderState, FieldEncoder
+from seqclf.data.field_spec import FieldSpec, number_specs, token_specs
+from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.sources import ReaderOptions
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.sequence_summary import SequenceSummary, summarize_sequences
 from seqclf.data.storage.store import DamagedError, Split, SplitCounts, open_split
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, Each, read_json, require
 
-READER = {
-    "header": bool,
-    "encoding": str,
-    "quote": (str, None),
-    "delimiter": (str, None),
-    "query": (str, None),
-}
+LAGS = (1, 2, 4, 8)  # distances of tokens whose values are compared
+MAX_ROWS, MAX_TOKENS = 500, 200_000  # sample of the training rows
+STANDARD_ERRORS = 3  # standard errors of chance that are subtracted from an autocorrelation
+MIN_DEVIATION = 1e-6  # below it, a channel of a sequence is constant
+MAX_VALUE = 1e15  # larger values are clipped, so that no square overflows
+
+
+class SequenceSummary(TypedDict):
+    """`order`: see `order_strength`; None without number fields. `median`, `longest`: lengths in tokens."""
+
+    order: float | None
+    median: int
+    longest: int
+
+
+def summarize_sequences(sequences: Ragged, fields: Iterable[FieldSpec]) -> SequenceSummary:
+    """Return the summary of the training sequences. `fields`: specs of the encoded fields."""
+    numbers = [spec["name"] for spec in number_specs(token_specs(fields))]
+    lengths = sequences.lengths
+    if not len(lengths):
+        return {"order": None, "median": 1, "longest": 1}
+    order = order_strength(sequences, numbers) if numbers else None
+    return {
+        "order": None if order is None else round(order, 4),
+        "median": int(np.median(lengths)),
+        "longest": int(lengths.max()),
+    }
+
+
+def order_strength(sequences: Ragged, names: Iterable[str]) -> float:
+    """Return the largest autocorrelation within sequences of any channel, at a distance of 1, 2, 4 or 8 tokens.
+
+    Three standard errors are subtracted, so that tokens in random order give about 0, however few. At most 500 random
+    sequences are read.
+
+    >>> tokens = np.sin(np.arange(1000) / 5)[:, None]
+    >>> waves = Ragged(np.arange(0, 1001, 100), {"x": tokens})
+    >>> mixed = Ragged(waves.offsets, {"x": np.random.default_rng(0).permutation(tokens)})
+    >>> round(order_strength(waves, ["x"]), 1), order_strength(mixed, ["x"]) < 0.1
+    (0.9, True)
+    """
+    chosen = np.random.default_rng(0).permutation(len(sequences))[:MAX_ROWS]
+    total = np.cumsum(sequences.lengths[chosen])
+    chosen = np.sort(chosen[: max(1, int(np.searchsorted(total, MAX_TOKENS)))])
+    sampled = take(sequences, chosen)
+    values = np.concatenate([np.asarray(sampled.fields[name], np.float64) for name in names], axis=1)
+    values = np.clip(values, -MAX_VALUE, MAX_VALUE)
+    starts, lengths = sampled.offsets[:-1], sampled.lengths
+    row = np.repeat(np.arange(len(lengths)), lengths)
+    scored = values - (np.add.reduceat(values, starts) / lengths[:, None])[row]
+    deviation = np.sqrt(np.add.reduceat(scored**2, starts) / lengths[:, None])
+    scored /= np.maximum(deviation, MIN_DEVIATION * (1 + np.abs(values).max(axis=0)))[row]
+    power = np.maximum((scored**2).mean(axis=0), MIN_DEVIATION)
+    position = np.arange(len(row)) - starts[row]
+    best = 0.0
+    for lag in LAGS:
+        later = np.flatnonzero(position >= lag)
+        if not len(later):
+            break
+        # A sequence of n tokens in random order has an autocorrelation of -1 / n, because its mean was subtracted.
+        chance = (1 / lengths[row[later]]).mean()
+        products = (scored[later] * scored[later - lag]).mean(axis=0)
+        best = max(best, float(np.abs(products / power + chance).max()) - STANDARD_ERRORS / len(later) ** 0.5)
+    return best
+
+
+READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None), "query": (str, None)}
 MAX_SHOWN = 10  # labels in an error
 THRESHOLD = "threshold"  # name of the split of held-out rows
 SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # keys of a spec that decide the model's shape
@@ -118,8 +178,7 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, FieldEncoder
         raise InputError("encoders", f"not those of the fields: {', '.join(map(repr, states))}")
     encoders = load_encoders(schema.fields, states.__getitem__)
     classes = description["classes"]
-    # In a checkpoint, the sizes in the specs may differ from the sizes of the encoders. Without this check, an index
-    # that is too large for an embedding would fail much later.
+    # Without this check, an index that is too large for an embedding would fail much later.
     if [_shape(spec) for spec in description["fields"]] != [_shape(spec) for spec in input_specs(encoders, classes)]:
         raise InputError("fields", "not what the encoders give")
     return encoders
@@ -130,38 +189,23 @@ def _shape(spec: Mapping[str, object]) -> list[object]:
 
 
 def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
-    """Open a prepared dataset with memory-mapped arrays.
-
-    `positive`: label that the user has set as positive, or None. `reused`: True if an earlier run prepared it. Raises
-    DamagedError if a file is missing, cannot be read, or does not fit the others.
-    """
+    """Open a prepared dataset, memory-mapped (see `Dataset`). Raises DamagedError if files do not fit."""
     try:
         state = read_json(folder / "dataset.json")
         schema = stored_schema(state["schema"])
-        # The files are memory-mapped instead of read, because a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}
         leaks = LeakReport.from_dict(state["leaks"])
         stored = {key: state[key] for key in ("classes", "digest", "reader", "notes")}
-        # Labels are checked here, because a label code that is too large would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
     chosen = _positive(positive, stored["classes"], splits["train"].labels)
-    return Dataset(
-        folder=folder,
-        schema=schema,
-        positive=chosen,
-        positive_is_guessed=positive is None and chosen is not None,
-        encoders=encoders,
-        splits=splits,
-        report=report,
-        leaks=leaks,
-        reused=reused,
-        **stored,
-    )
+    is_guessed = positive is None and chosen is not None
+    parts: dict[str, Any] = {"schema": schema, "encoders": encoders, "splits": splits, "report": report, "leaks": leaks}
+    return Dataset(folder=folder, positive=chosen, positive_is_guessed=is_guessed, reused=reused, **parts, **stored)
 
 
 def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:
@@ -202,8 +246,6 @@ def labels_alike(labels: Iterable[str]) -> list[list[str]]:
     return list(groups.values())
 
 
-# Title of a dataset on the pages of reports.
-
 UNNAMED = "files"  # default of the option data.name
 IN_MEMORY, HASHED = "table in memory", r"[0-9a-f]{32}"  # its file in the cache has a hash for a name
 
@@ -216,7 +258,7 @@ def data_title(name: str, train: str | None) -> str:
     """
     if name != UNNAMED or train is None:
         return name
-    # A query or a glob has no usable file name, so the default name is returned.
+    # a query or a glob has no usable file name
     stem = Path(train).name.split(".")[0] if len(train.splitlines()) == 1 else ""
     if re.fullmatch(HASHED, stem):
         return IN_MEMORY

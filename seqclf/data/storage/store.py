@@ -17,12 +17,11 @@ from seqclf.system.json_result import JsonResult
 from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
-    from seqclf.data.encoding.encoder import FieldEncoder
+    from seqclf.data.encoding.field_encoder import FieldEncoder
 
 
-# Version of the format of stored data. Increase FORMAT if a change in seqclf.data causes other data to be stored for
-# the same files and options. Without a new FORMAT, old data in the cache would be reused.
-# tests/data/storage/test_format.py fails if FORMAT must be increased.
+# Version of the stored data. Increase it if a change stores other data for the same files and options, or the old data
+# of the cache would be reused (tests/data/storage/test_format.py fails then).
 FORMAT = 4
 
 
@@ -30,11 +29,7 @@ class DamagedError(Exception):
     """Raised if a folder of the cache is not whole and must be built again."""
 
 
-# Original texts of evaluation rows, which are stored with the tokens of the rows so that reports can show the texts.
-#
-# A text cannot be restored from its tokens, because spaces, capitals and unknown words are lost. The texts of training
-# rows are not stored, because reports do not show training rows. The texts of evaluation rows stay on disk until a
-# report shows the row.
+# Original texts of evaluation rows, for reports: tokens have lost spaces, capitals and unknown words.
 
 IDS, TEXTS, GROUP_NAMES = "ids.arrow", "texts.arrow", "group_names.arrow"
 
@@ -173,8 +168,7 @@ class SplitWriter:
         self.folder = folder
         self.files: dict[str, BinaryIO] = {}
         self.formats: dict[str, ArrayFormat] = {}  # array name → data type and shape
-        # Arrays of strings are written to Arrow files. Other arrays are written as raw bytes, so that they can be
-        # memory-mapped.
+        # Strings are written to Arrow files, other arrays as raw bytes, which can be memory-mapped.
         self.tables: dict[str, pa.RecordBatchFileWriter] = {}  # file name → writer of an Arrow file
         self._open_table(IDS, pa.schema([("id", pa.string())]))
 
@@ -200,11 +194,7 @@ class SplitWriter:
         texts: pa.RecordBatch | None = None,
         group_names: pa.Array | None = None,
     ) -> None:
-        """Append N rows to the split. The arguments are arrays, as in a `Split`, and optional ones come always or
-        never.
-
-        `texts`: original texts, with one column for each text field.
-        """
+        """Append N rows. The arguments are arrays, as in a `Split`, and optional ones come always or never."""
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
         for name, column in sequences.static.items():
@@ -252,7 +242,6 @@ def open_split(folder: Path) -> Split:
     labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
-    # Later code assumes that each row has a token and that all arrays have matching lengths.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     strings = [ids] if group_names is None else [ids, group_names]
@@ -276,9 +265,6 @@ def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", shape=(size, *shape))
 
 
-# Counts of the rows, tokens and rejected rows of one split.
-
-
 @dataclass(kw_only=True)
 class SplitCounts(JsonResult):
     """Counts of one split, which are updated while it is written, and stored with the dataset.
@@ -288,7 +274,6 @@ class SplitCounts(JsonResult):
     `refused_events`: events of an event table, and those in rejected sequences or on malformed lines; otherwise None.
     """
 
-    # If the value of a key in OMIT_NONE is None, the key is left out of the JSON. A count of 0 is not left out.
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events"})
 
     used: int = 0

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.batching.split_rows import RowBatch, SplitRows
+from seqclf.batching.batches import RowBatch, SplitRows
 from seqclf.data.field_spec import FieldSpec, TokenSpec, id_specs, kind_of, size_of, static_specs, token_specs
 from seqclf.models.frozen.kernel_bank import PART_TOKENS, KernelBank
 from seqclf.models.frozen.pooled_numbers import NumberPool, Pooled

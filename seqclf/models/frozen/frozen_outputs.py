@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.models.frozen.front_end import FrontEnd
 from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder

@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.models.network import vote
 
 # Rows and cells of logits up to which validation rows set the weights of the heads.

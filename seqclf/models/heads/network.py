@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.config.build import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.data.field_spec import FieldSpec, id_specs, kind_of, token_specs
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import FrontEnd, Reading

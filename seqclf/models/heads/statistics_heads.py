@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.data.field_spec import FieldSpec, kind_of, size_of, static_specs
 from seqclf.errors import InputError
 from seqclf.models.frozen.front_end import MAX_COUNTED, FrontEnd, Reading

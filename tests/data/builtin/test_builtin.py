@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.data.builtin.toy import write
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 
 

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from support.check_encoders import check_encoders
 
-from seqclf.data.encoding.registry import KINDS
+from seqclf.data.encoding.encoders import KINDS
 from seqclf.data.schema.schema import Field
 
 COLUMNS = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.untrained_task import data_options
 
 from seqclf.data.encoding.trees import MalformedError, parse, parse_indexed
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 
 

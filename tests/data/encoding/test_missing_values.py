@@ -9,9 +9,8 @@ from support.table_files import LABELS, write
 
 from seqclf.bundle.rows.python_rows import PythonRows
 from seqclf.data.encoding.declaration import stored_schema
-from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.encoding.registry import make_encoder
-from seqclf.data.prepare import prepare
+from seqclf.data.encoding.encoders import make_encoder, make_encoders
+from seqclf.data.prepare_data import prepare
 from seqclf.data.schema.schema import Field
 
 NUMBERS = [[0.5 + row, None, 2.0 * row, None if row % 3 else 7.25] for row in range(20)]

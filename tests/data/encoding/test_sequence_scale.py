@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.schema.schema import Field
 
 

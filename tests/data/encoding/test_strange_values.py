@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import seqclf.data.encoding.strange_values as strange_module
+import seqclf.data.encoding.row_checks as strange_module
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
-from seqclf.data.encoding.strange_values import StrangeMeasures
+from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.trees import MalformedError, parse
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 
 WORDS = st.sampled_from(["The", "Rock", "is", "'s", "21st", "-", "é"])
 TAGS = st.sampled_from(["0", "1", "2"])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.data.encoding.kinds.text import TextEncoder, untrained
-from seqclf.data.encoding.word_splitter import WordSplitter
+from seqclf.data.encoding.running_text import WordSplitter
 from seqclf.data.schema.schema import Field
 
 TEXTS = [

@@ -6,7 +6,7 @@ import json
 import pytest
 from support.table_files import read, write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError

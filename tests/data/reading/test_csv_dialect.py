@@ -5,7 +5,7 @@ import json
 import pytest
 from support.table_files import cells, column_types, simple, write_csv, write_lines
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading import csv_dialect
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.table_files import read, write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading import events
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.table_files import LABELS, TOKENS, simple, write, write_arrow
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading import relations as input_query
 from seqclf.data.reading.queries import in_fixed_order, load_query, passes_through
 from seqclf.data.reading.reader import SourceReader

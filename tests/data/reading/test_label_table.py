@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import joined_key

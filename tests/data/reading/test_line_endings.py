@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_files import cells, read, write_lines
 
-from seqclf.data.prepare import prepare
-from seqclf.data.reading import line_endings
+from seqclf.data.prepare_data import prepare
+from seqclf.data.reading import csv_dialect
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -25,8 +25,8 @@ def test_mixed_ends_are_seen_whatever_the_blocks(tmp_path_factory, lines, block)
     alone = text.replace("\r\n", "")
     kinds = {"\r\n"} & {"\r\n" if "\r\n" in text else ""} | (set("\r\n") & set(alone))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(line_endings, "BLOCK", block)
-        assert line_endings.is_mixed.__wrapped__(path, 0, "utf-8") == (len(kinds) > 1)
+        patch.setattr(csv_dialect, "BLOCK", block)
+        assert csv_dialect.is_mixed.__wrapped__(path, 0, "utf-8") == (len(kinds) > 1)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -72,8 +72,8 @@ def test_class_folders_and_series_with_mixed_ends(tmp_path):
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.ts.gz", "t.tsv"])
 @pytest.mark.parametrize("start", [b"", b"@data\nx,label\n1,a\r\n"])
 def test_a_line_that_duckdb_would_drop_is_refused(tmp_path, monkeypatch, name, start):
-    monkeypatch.setattr(line_endings, "BLOCK", 2**10)
-    monkeypatch.setattr(line_endings, "MAX_LINE_BYTES", 2**14)
+    monkeypatch.setattr(csv_dialect, "BLOCK", 2**10)
+    monkeypatch.setattr(csv_dialect, "MAX_LINE_BYTES", 2**14)
     pack = gzip.compress if name.endswith(".gz") else bytes
     (tmp_path / name).write_bytes(pack(start + b"1" * 2**16 + b"\n2,b\n"))
     number = start.count(b"\n") + 1

@@ -5,7 +5,7 @@ import json
 import numpy as np
 from support.table_files import write_lines
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 
 HEADER = ["#comment", "@problemName Vowels", "@timeStamps false", "@univariate false", "@classLabel true a b", "@data"]
 

@@ -3,7 +3,7 @@
 import pytest
 from support.table_files import LABELS, TOKENS, simple, write, write_lines
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 from seqclf.settings.data import DataOptions
 

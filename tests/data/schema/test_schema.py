@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from seqclf.data.encoding.declaration import build_schema, stored_schema
-from seqclf.data.encoding.registry import make_encoder
+from seqclf.data.encoding.encoders import make_encoder
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.encoders import encode, make_encoders
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import ORIGINAL_LENGTH, SIDES, Truncation
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.table_files import read, write, write_lines
 
 from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation

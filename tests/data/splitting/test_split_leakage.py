@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_files import write
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.splitting.split_leakage import find_leaks
 from seqclf.errors import InputError
 

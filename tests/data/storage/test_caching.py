@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from support.table_files import LABELS, simple, write
 
-from seqclf.data import prepare as preparation
-from seqclf.data.prepare import prepare
-from seqclf.data.storage import fingerprint
+from seqclf.data import prepare_data as preparation
+from seqclf.data.prepare_data import prepare
+from seqclf.data.storage import cache as cache_module
 from seqclf.errors import InputError
 
 
@@ -136,7 +136,7 @@ def test_another_format_or_library_makes_the_cache_stale(options, tmp_path, monk
     path = write(tmp_path / "t.parquet", simple())
     data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
     assert [prepare(data_options).reused for _ in range(2)] == [False, True]
-    monkeypatch.setattr(fingerprint, "FORMAT", -1)
+    monkeypatch.setattr(cache_module, "FORMAT", -1)
     assert not prepare(data_options).reused
     monkeypatch.setattr(np, "__version__", "other")
     assert not prepare(data_options).reused

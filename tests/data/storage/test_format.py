@@ -6,7 +6,7 @@ import json
 import numpy as np
 from support.table_files import LABELS, write_csv
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.store import FORMAT
 
 # Raise FORMAT and replace this digest together. Prepared data of an older version would be read otherwise.

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.ragged import Ragged
-from seqclf.data.storage.joined import join_splits
 from seqclf.data.storage.store import Split
+from seqclf.data.write_store import join_splits
 
 
 def make_split(lengths, name):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.untrained_task import data_options
 
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.store import TEXTS, subset
 
 TEXTS_OF_ROWS = [f"  Row\t{row}:  THE\n\n{'x' * (row % 5)} “end” {row % 3}. " for row in range(60)]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from seqclf.batching.split_rows import SplitRows
+from seqclf.batching.batches import SplitRows
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.models.heads.config import HeadsConfig

@@ -6,7 +6,7 @@ from models.heads.conftest import BAG, CATEGORY, MASKED, NUMBER
 
 from seqclf.config.documentation import default_settings
 from seqclf.data.ragged import Ragged
-from seqclf.data.storage.sequence_summary import order_strength, summarize_sequences
+from seqclf.data.storage.dataset import order_strength, summarize_sequences
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.heads.config import MIN_KERNEL_TOKENS, resolve_settings

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.field_encoder import EncodedField
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import CategorySpec
 from seqclf.data.ragged import list_lengths, list_offsets
@@ -40,9 +40,8 @@ from seqclf.data.schema.cell_types import (
     is_text,
     list_cells,
 )
-from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option, choice_option, text_option
 
 NO_WHOLE = "has a value that is no whole number"
 WHOLE_NUMBER = re.compile(r"(-?(?:0|[1-9][0-9]*))(?:[.]0*)?")  # matches the same integers as `casts.whole_number`
@@ -80,8 +79,7 @@ class CategoryEncoder(VocabularyEncoder):
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         if events:
-            # Texts remain text, but for the cells of a text file. A column of type uint64 is read as text, because
-            # int64 cannot hold all uint64 values.
+            # Texts remain text, but for the cells of a text file. int64 cannot hold all values of uint64.
             integers = _are_integers(cells) or (pa.types.is_integer(cells.type) and cells.type != pa.uint64())
             values = cells.to_pylist()
         else:
@@ -185,10 +183,7 @@ def text_or_boolean(values: Iterable[Any]) -> str:
 
 
 def texts_sql(column: str, kind: str, values: str) -> str:
-    """Return SQL that casts the elements of a list, or of a list of lists, of the DuckDB type `kind` to texts.
-
-    `values`: type of the field's values (see `Field`).
-    """
+    """Return SQL that casts the elements of lists (of lists) of the DuckDB type `kind` to texts, as `values` says."""
     nesting = "[]" * max(1, kind.count("["))
     if element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
         texts = f"TRY_CAST({column} AS VARCHAR{nesting})"

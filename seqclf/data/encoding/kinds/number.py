@@ -9,26 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.scales import MAX_DEVIATIONS, Scales, fit_scales, fit_within, stored_array
-from seqclf.data.encoding.sequence_scale import (
-    ScaledSequences,
-    fit_levels,
-    scale_sequences,
-    stored_levels,
-    unit_levels,
-)
+from seqclf.data.encoding.sequence_scale import ScaledSequences, fit_levels, scale_sequences, stored_levels, unit_levels
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import elapsed_since_seen, fill_forward, list_lengths, list_values, vector_values
-from seqclf.data.schema.field_options import (
-    Option,
-    choice_option,
-    flag_option,
-    numbers_option,
-    positive_option,
-    text_option,
-)
+from seqclf.data.schema.schema import Option, choice_option, flag_option, numbers_option, positive_option, text_option
 from seqclf.documents.formatting import plain_number
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
@@ -171,8 +158,7 @@ class NumberEncoder(NumberColumn):
         seen = ~np.isnan(values) if self.missing != "refuse" else np.ones(values.shape, bool)
         if self.since is None:
             return RawChannels(lengths, seen, values)
-        # With `since: tokens`, the time of a token is its position among the tokens of all rows. Positions among the
-        # tokens of all rows are sufficient, because elapsed times are differences within a row.
+        # With `since: tokens`, positions among the tokens of all rows are enough, because only differences count.
         clock = np.arange(len(values), dtype=np.float64) if clock is None else clock
         elapsed = np.maximum(0.0, elapsed_since_seen(seen, lengths, clock))  # times may decrease
         return RawChannels(lengths, seen, np.concatenate([values, np.log1p(elapsed)], axis=1))
@@ -275,8 +261,7 @@ class NumberEncoder(NumberColumn):
         else:
             mean, deviation = self.scales.mean[:, : self.width], self.scales.deviation[:, : self.width]
         values = encoded[:, : self.width] * deviation + mean
-        # Scaling and unscaling in float32 turns a 0 into a tiny number such as 1e-8. Tiny numbers are therefore shown
-        # as 0.
+        # Scaling and unscaling in float32 turns a 0 into a tiny number such as 1e-8.
         return np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
 
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
@@ -300,9 +285,8 @@ class NumberEncoder(NumberColumn):
         channels = [scaled] * self.width + [False] * self.width * bool(self._has_mask)
         channels += [scaled] * self.width * (self.since is not None)
         if self.levels is not None:
-            # Log-deviations and log-means are marked as scaled, so that training adds noise to these channels. The
-            # noise differs between the tokens of a sequence, so it averages out over the sequence. Without noise, a
-            # model could memorize sequences by the exact digits of log-deviations and log-means.
+            # Scaled channels get noise in training, without which a model could memorize sequences by the digits of
+            # their levels. It differs between tokens, so it averages out over a sequence.
             channels += [True] * 2 * self.width
         spec: NumberSpec = {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
         if self._has_mask:

@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.field_encoder import EncodedField
 from seqclf.data.encoding.kinds.category import NO_WHOLE, texts_sql, value_from_python
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
-from seqclf.data.hashing import GOLDEN_GAMMA, mix
-from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets, list_values
+from seqclf.data.ragged import GOLDEN_GAMMA, is_list, lengths_or_zero, list_lengths, list_offsets, list_values, mix
 from seqclf.data.schema.casts import (
     NO_INTEGER,
     TEXT_TYPES,
@@ -37,9 +36,8 @@ from seqclf.data.schema.cell_types import (
     looks_bracketed,
     split_cell,
 )
-from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option, choice_option, count_option, text_option
 from seqclf.errors import InputError
 
 NO_VALUE, UNKNOWN = 0, 1  # id 0 fills an empty slot, and id 1 is an unknown value; known values have ids from 2
@@ -249,8 +247,7 @@ class SetEncoder(VocabularyEncoder):
         counts = lengths_or_zero(pc.list_flatten(column)).astype(np.int64)
         # Sums of different keys are almost never equal after mixing.
         keys = mix(self.vocabulary.keys_of(self.codes(column)) - GOLDEN_GAMMA)
-        # The key of a token is made from the difference of two running sums. The difference of the running sums is
-        # exact even after an overflow, because unsigned integers wrap around.
+        # Differences of running sums are exact even after an overflow, because unsigned integers wrap around.
         ends = np.cumsum(counts)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(keys, dtype=np.uint64)])
         return mix(sums[ends] - sums[ends - counts] + counts.astype(np.uint64) - GOLDEN_GAMMA)

@@ -16,14 +16,12 @@ import pyarrow as pa
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.free_text_encoder import MAX_CHARACTERS, RunningTextEncoder
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns
+from seqclf.data.encoding.running_text import MAX_CHARACTERS, RunningTextEncoder, WordSplitter
 from seqclf.data.encoding.vocabulary import Vocabulary, is_unicode
-from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.field_spec import CategorySpec
-from seqclf.data.hashing import hash_bytes
-from seqclf.data.ragged import list_lengths, list_values
-from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option, text_option
+from seqclf.data.ragged import hash_bytes, list_lengths, list_values
+from seqclf.data.schema.schema import Option, choice_option, count_option, flag_option, text_option
 from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 
@@ -111,8 +109,7 @@ class TextEncoder(RunningTextEncoder):
         lowercase, max_size = self.option("lowercase"), self.option("max_size")
         self.tokenizer = train_subwords(texts(), lowercase, self.option("min_count"), max_size)
         if self.option("vectors") is not None:
-            # Rare words with a pretrained vector must be kept. The tokenizer is therefore trained a second time with
-            # `min_count` 1, to get all words.
+            # Rare words with a pretrained vector are kept, so all words are needed.
             self._add_vectors(train_subwords(texts(), lowercase, 1, max_size).get_vocab())
 
     def _fit_words(self, read: ReadColumns) -> None:
@@ -263,10 +260,7 @@ def train_subwords(texts: Iterator[str], lowercase: bool, min_count: int, max_si
     """Learn subwords from `texts` by byte pair encoding, and return the tokenizer."""
     tokenizer = untrained("bpe", lowercase)
     trainer = trainers.BpeTrainer(
-        vocab_size=max_size or MAX_SUBWORDS,
-        min_frequency=min_count,
-        special_tokens=[UNKNOWN],
-        show_progress=False,
+        vocab_size=max_size or MAX_SUBWORDS, min_frequency=min_count, special_tokens=[UNKNOWN], show_progress=False
     )
     tokenizer.train_from_iterator(texts, trainer)
     return tokenizer

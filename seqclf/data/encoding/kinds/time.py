@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
@@ -37,9 +37,8 @@ from seqclf.data.schema.casts import (
     time_in_seconds,
 )
 from seqclf.data.schema.cell_types import holds_times, is_text, list_cells, looks_timed
-from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, check_numbers, true_rows
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option, choice_option, text_option
 from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
 
@@ -76,6 +75,8 @@ class TimeEncoder(ListEncoder):
         ),
     }
 
+    element_type = pa.float64()
+    expected = "a list of times"
     resolution, mean, deviation = 1.0, 0.0, 1.0  # initial values before `fit`
 
     def set_up(self) -> None:
@@ -91,14 +92,6 @@ class TimeEncoder(ListEncoder):
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         clock = field.options.get("clock") or _clock_of(field, cells, events)
         return replace(field, width=1, options={**field.options, **({} if clock == ANY else {"clock": clock})})
-
-    @property
-    def element_type(self) -> pa.DataType:
-        return pa.float64()
-
-    @property
-    def expected(self) -> str:
-        return "a list of times"
 
     def text_sql(self, cell: str) -> str:
         return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")

@@ -11,20 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns, UnfitValueError
-from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.trees import (
-    LISTS,
-    PARTIAL,
-    MalformedError,
-    Tree,
-    binarize,
-    parse,
-    parse_indexed,
-    shown,
-)
+from seqclf.data.encoding.field_encoder import EncodedField, EncoderState, ReadColumns, UnfitValueError
+from seqclf.data.encoding.running_text import RunningTextEncoder
+from seqclf.data.encoding.trees import LISTS, PARTIAL, MalformedError, Tree, binarize, parse, parse_indexed, shown
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, CategorySpec
-from seqclf.data.hashing import hash_bytes
+from seqclf.data.ragged import hash_bytes
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
@@ -34,9 +25,8 @@ from seqclf.data.schema.casts import (
     whole_numbers_or_texts,
 )
 from seqclf.data.schema.cell_types import is_text, looks_bracketed
-from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option
 from seqclf.data.schema.problems import Problems
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option, choice_option, count_option, flag_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

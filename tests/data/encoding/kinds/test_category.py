@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.kinds.category import CategoryEncoder, value_from_python
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.schema.casts import NO_INTEGER, spelled_sql, whole_number
 from seqclf.data.schema.schema import Field
 

@@ -12,11 +12,10 @@ from support.table_files import write, write_csv
 from support.untrained_task import data_options
 
 from seqclf.data.encoding.declaration import build_schema
-from seqclf.data.encoding.encoders import make_encoders
+from seqclf.data.encoding.encoders import make_encoder, make_encoders
 from seqclf.data.encoding.kinds.set import SetEncoder
-from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.encoding.row_checks import check_rows
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema

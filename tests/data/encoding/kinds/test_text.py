@@ -13,7 +13,7 @@ from support.table_files import write
 from tokenizers import Tokenizer, trainers
 
 from seqclf.data.encoding.kinds.text import TextEncoder, untrained
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.kinds.time import TimeEncoder
-from seqclf.data.prepare import prepare
+from seqclf.data.prepare_data import prepare
 from seqclf.data.schema.casts import seconds_sql
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field

@@ -26,22 +26,27 @@ from seqclf.data.encoding.declaration import (
     named_static_field,
     take_columns,
 )
-from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
-from seqclf.data.encoding.registry import KINDS
-from seqclf.data.event_keys import times_of_sequences
+from seqclf.data.encoding.encoders import KINDS, FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
 from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantities
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, reader_of, source_of
 from seqclf.data.schema.casts import GROUP_NAME, LABEL
-from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
+from seqclf.data.sequence_columns import times_of_sequences, with_static
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
 from seqclf.data.stage_rows import Staged, check_columns, collect
-from seqclf.data.static_columns import with_static
-from seqclf.data.storage.cache import CONTENT, CacheEntry, DamagedError, with_generated
+from seqclf.data.storage.cache import (
+    CONTENT,
+    CacheEntry,
+    DamagedError,
+    changed_file,
+    fingerprint,
+    states_of,
+    with_generated,
+)
 from seqclf.data.storage.dataset import Dataset, open_dataset
-from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
 from seqclf.settings.data import DataOptions
@@ -49,6 +54,10 @@ from seqclf.settings.override_text import hydra_value, shell_word
 from seqclf.system import progress
 
 FEW_LABELS = 20  # labels of any form are accepted as classes up to this number of distinct labels
+SCHEMA_KEYS = (  # options that `build_schema` takes
+    *("id", "fields", "list_separator", "max_length", "truncate", "group_by", "order_by", "order_format"),
+    *("ignore", "infer", "static"),
+)
 NEARLY_ALL = 0.9  # the label column is rejected as an id above this number of distinct labels per row
 
 
@@ -57,7 +66,7 @@ FieldCheck = Callable[[Encoders], None]  # argument: dict field → encoder (fit
 
 
 def accept_fields(_: Encoders) -> None:
-    """Accept all fields."""
+    pass
 
 
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
@@ -83,11 +92,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         check_fields(declared)  # reject invalid fields early, because a generator may run for a long time
     options = with_generated(options)
     if options.train is None:
-        raise InputError(
-            "data.train",
-            "not set",
-            "give a file, a glob or a URL: data.train=train.parquet",
-        )
+        raise InputError("data.train", "not set", "give a file, a glob or a URL: data.train=train.parquet")
     sources = {name: source for name in SPLITS if (source := source_of(options, name)) is not None}
     with progress.stage("listing files"):
         states = states_of(options, sources)
@@ -154,11 +159,9 @@ def build_dataset(
     where = f"{labels_from}: column '{schema.label}' (data.label)"
     _require_classes(inputs["train"].labels, where, are_many=options.classes == "many")
     splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
-    # Only the training source is divided into splits. The rows of a validation or test file stay in the validation or
-    # test split.
+    # The rows of a validation or test file stay in their split.
     splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
-    # The default id of a sequence is its group key, and no two sequences of an event table have the same group key. Ids
-    # of one event table are therefore compared only if `data.id` names another column.
+    # Group keys, the default ids of events, never repeat, so such ids are compared only if `data.id` names a column.
     compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
     with progress.stage("looking for sequences that splits share"):
         leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
@@ -182,8 +185,7 @@ def build_dataset(
         problem = f"one class only ('{classes[0]}') in the training rows"
         remedy = f"a classifier needs two or more: {_only_group(staged['train'], classes[0]) or 'check data.label'}"
         raise InputError(f"{sources['train']}: column '{schema.label}'", problem, remedy)
-    # Encoders read the staged rows several times, so they get a function that starts reading from the first row on each
-    # call.
+    # Encoders read the staged rows several times.
     with progress.stage("learning vocabularies and scales", unit="rows") as fitting:
 
         def read(*columns: str) -> Iterator[pa.RecordBatch]:
@@ -201,8 +203,7 @@ def build_dataset(
     writer = StoreWriter(schema, classes, encoders, quarantine, folder)
     digests, report = writer.run(staged, splits, groups)
     quarantine.write(folder / "quarantine.jsonl")
-    # The digest covers the inputs and labels of a model. The digest does not cover paths, ids and counts. If other
-    # files hold equal data, the digest is equal too.
+    # The digest covers the inputs and labels of a model, not paths, ids and counts, so equal data has one digest.
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
     state = {
         "schema": schema.to_dict(),
@@ -278,25 +279,14 @@ def _build_schema(
         **dict.fromkeys(options.ignore, "data.ignore"),
     }
     skip = [str(options.label), *reasons]
+    of_labels = [] if label_table is None else label_table.static
     schema = build_schema(
         sample,
         str(reader.source),
         label=options.label if label_table is None else None,
-        id=options.id,
-        fields=options.fields,
-        list_separator=options.list_separator,
-        max_length=options.max_length,
-        truncate=options.truncate,
-        group_by=options.group_by,
-        order_by=options.order_by,
-        order_format=options.order_format,
         skip=skip,
-        ignore=options.ignore,
-        infer=options.infer,
-        static=options.static,
-        joined=[]
-        if label_table is None
-        else [each for each in label_table.static if not set(sample.column_names) >= set(each.columns)],
+        joined=[field for field in of_labels if not set(sample.column_names) >= set(field.columns)],
+        **{key: getattr(options, key) for key in SCHEMA_KEYS},
     )
     notes: list[str] = []
     if options.infer:

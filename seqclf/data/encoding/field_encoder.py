@@ -11,16 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.field_spec import TokenSpec, kind_of, number_specs, scaled_flags
-from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
-from seqclf.data.schema.schema import Field
+from seqclf.data.schema.schema import Field, Option
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
-# A function `read` of type `ReadColumns`: `read("a", "b")` yields record batches with the staged columns a and b of all
-# training rows. Every call of `read` starts at the first row.
+# `read("a", "b")` yields record batches with the staged columns a and b of all training rows, from the first on.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
-# `EncoderState` is the fitted state of an encoder as a JSON object. `FieldEncoder.restore` checks the keys of the JSON
-# object.
+# Fitted state of an encoder as a JSON object, whose keys `FieldEncoder.restore` checks.
 EncoderState = dict[str, Any]
 
 
@@ -61,15 +58,13 @@ class FieldEncoder(ABC):
     """
 
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
-    # True if a cell is a text that the encoder splits into tokens. Such a field must be the only field of a dataset and
-    # cannot be in an event table. Reports print the text unchanged.
+    # True if the encoder splits a text, which reports print, into tokens. It must be the only field, without events.
     holds_text: ClassVar[bool] = False
     takes_several_columns: ClassVar[bool] = False
     static_options: ClassVar[Collection[str]] = ()  # options of a static field, empty if the kind has no static fields
     file_options: ClassVar[tuple[str, ...]] = ()  # names of the options whose value is the path of a file
     may_be_cut: ClassVar[bool] = True  # True if data.truncate may shorten the sequences of such a field
-    # Form in which reports show sequences of this field alone: a strip of coloured ids, a chart of `original_values`,
-    # or the texts of `token_columns`.
+    # How reports show this field alone: a strip of ids, a chart of `original_values`, or the texts of `token_columns`.
     form: ClassVar[Literal["strip", "chart", "text"]] = "text"
     encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree

@@ -1,1 +1,0 @@
-"""Built-in file formats. Each format is a class that returns the SQL by which DuckDB reads its files."""
