@@ -5,7 +5,7 @@ import torch
 from support.installed_package import documented_example, install_package
 
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.parity_grid import TOLERANCE
+from seqclf.models.onnx.checks import TOLERANCE
 from seqclf.training.checks.network_checks import check_exportable, padding_error
 
 FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
@@ -52,8 +52,8 @@ def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
 def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):
     code = documented_example("A head", number=1)
     install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code})
-    from seqclf.models.heads.config import HeadsConfig
-    from seqclf.models.heads.network import HeadsClassifier
+    from seqclf.models.auto.config import HeadsConfig
+    from seqclf.models.auto.heads_classifier import HeadsClassifier
 
     levels = {"_target_": "levelspackage.heads.Levels", "dropout": 0.5}
     config = HeadsConfig.of({

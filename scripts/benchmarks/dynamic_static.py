@@ -36,8 +36,8 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.config.build import Config, arguments_of, locate
 from seqclf.data.storage.sequence_summary import summarize_sequences
 from seqclf.errors import first_line
+from seqclf.models.auto.feature_cache import feature_cache
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.system.environment import peak_mb
 from seqclf.system.threads import available_cpus
 from seqclf.training.checks.check_targets import resolve_for_data, resolve_model

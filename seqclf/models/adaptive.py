@@ -16,8 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.classifier import SequenceClassifier, SequenceEncoder
 from seqclf.models.network import Loss, TrainingLoss
 from seqclf.models.pooling import token_mask
 from seqclf.models.streaming import ChunkStep, State

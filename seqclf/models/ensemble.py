@@ -12,7 +12,8 @@ from seqclf.config.build import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
 from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
-from seqclf.models.options import RUN_SETTINGS
+
+RUN_SETTINGS = ("members",)  # keys of the block `model` that no network takes
 
 
 class Ensemble(SequenceNetwork):

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor, nn
 
+from seqclf.errors import RefusedValueError
 from seqclf.models.streaming import LOWEST, State
+from seqclf.settings.similar_names import must_be_one_of
+
+POOLINGS = ("last", "mean", "max", "attention")
+
+
+def check_pooling(value: str) -> str:
+    """Reject a pooling that is neither a known name nor several different known names joined by `+`."""
+    names = value.split("+")
+    unknown = [name for name in names if name not in POOLINGS]
+    if unknown:
+        problem, hint = must_be_one_of(unknown[0], POOLINGS)
+        raise RefusedValueError(problem, "; ".join(filter(None, [hint, "several are joined by +"])))
+    if len(set(names)) < len(names):
+        raise RefusedValueError("names one twice")
+    return value
+
+
+PoolingNames = Annotated[str, AfterValidator(check_pooling)]
 
 
 def token_mask(lengths: Tensor, longest: int) -> Tensor:
@@ -26,7 +47,7 @@ class RunningMax(nn.Module):
         return outputs.cummax(dim=1).values
 
     def onnx_form(self) -> nn.Module:
-        from seqclf.models.onnx.running_max import OnnxRunningMax  # import onnxscript only for an export
+        from seqclf.models.onnx.functions import OnnxRunningMax  # import onnxscript only for an export
 
         return OnnxRunningMax()
 

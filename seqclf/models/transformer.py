@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.errors import InputError
-from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.classifier import SequenceEncoder
 from seqclf.models.pooling import token_mask
 from seqclf.settings.base import Count, DropoutShare
 

@@ -22,8 +22,8 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.decision import Decision
 from seqclf.evaluation.run_result import RunResult
-from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
-from seqclf.models.parity_grid import grid
+from seqclf.models.onnx.checks import grid
+from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
 from seqclf.report.model_card import model_card
 from seqclf.system import progress
 from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode, scratch_folder

@@ -22,7 +22,7 @@ from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
 from seqclf.evaluation.decisions.holdout import hold_out
-from seqclf.models.encoder import reads_trees
+from seqclf.models.classifier import reads_trees
 from seqclf.runs.hashes import rows_hash
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.process_settings import OWN_THREADS, idle_threads

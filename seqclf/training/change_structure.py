@@ -10,9 +10,7 @@ from torch import nn
 
 from seqclf.config.build import Config
 from seqclf.errors import InputError
-from seqclf.models.structure.change_network import ChangedNetwork, change_network
-from seqclf.models.structure.changed_config import changed_config
-from seqclf.models.structure.freezing import frozen_weights, set_trainable
+from seqclf.models.change_network import ChangedNetwork, change_network, changed_config, frozen_weights, set_trainable
 from seqclf.settings.training import ModelChange, read_change
 from seqclf.training.task import SequenceTask
 

@@ -12,7 +12,7 @@ from torch import nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.models.frozen.frozen_outputs import feature_cache
+from seqclf.models.auto.feature_cache import feature_cache
 from seqclf.models.network import SequenceNetwork
 from seqclf.training.losses import class_weights_of
 from seqclf.training.weight_average import TRAINED

@@ -15,8 +15,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from seqclf.config.build import Config, targets
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
+from seqclf.models.change_network import freeze_weights
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.structure.freezing import freeze_weights
 from seqclf.settings.training import read_schedule
 from seqclf.training.change_structure import apply_change, require_changeable
 from seqclf.training.task import SequenceTask

@@ -17,8 +17,8 @@ from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MONITORED, SmoothedMonitor, window_length
+from seqclf.models.change_network import freeze_weights
 from seqclf.models.ensemble import build_classifier, networks_of
-from seqclf.models.structure.freezing import freeze_weights
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.exact_resume import ExactResume, rows_of
 from seqclf.training.losses import build_loss

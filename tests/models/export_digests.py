@@ -10,13 +10,13 @@ from models.conftest import FIELDS, PLAIN
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx.export import export_onnx, export_step
+from seqclf.models.onnx.exporter import export_onnx, export_step
 
 TREE = [
     {"name": "tree", "kind": "category", "size": 20},
     {"name": "parents", "kind": "parents", "node_classes": [2, -1, 0]},
 ]
-TREE_LSTM = {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}}
+TREE_LSTM = {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
 TRANSFORMER = {
     "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
     "heads": 2,

@@ -17,11 +17,10 @@ from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.extend import CellEncoder, RecurrentCell, State
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.cells.gru_d import DecayGRU
-from seqclf.models.cells.t_lstm import TimeLSTM
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
-from seqclf.models.parity_grid import logit_error
+from seqclf.models.onnx.checks import logit_error
+from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
+from seqclf.models.rnn.decay_cells import DecayGRU, TimeLSTM
 
 # Names that the exporter gives to values inside the body of a Scan.
 FIELDS = [

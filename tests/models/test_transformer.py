@@ -9,7 +9,7 @@ from models.checks import check_exactness, check_gradients_of_tokens, exported, 
 
 from seqclf.models import transformer
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.parity_grid import TOLERANCE, grid
+from seqclf.models.onnx.checks import TOLERANCE, grid
 from seqclf.models.transformer import SelfAttention, Transformer, rotary_angles, rotate
 
 BLOCKS = {"hidden_size": 16, "layers": 2, "heads": 2, "expansion": 2}

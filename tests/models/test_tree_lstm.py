@@ -9,10 +9,9 @@ from models.checks import exported
 
 from seqclf.config.documentation import default_settings
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.onnx.export import example_inputs
-from seqclf.models.parity_grid import TOLERANCE, logit_error
-from seqclf.models.trees.tree_levels import DOUBLINGS, sort_nodes
-from seqclf.models.trees.tree_lstm import TreeLSTM
+from seqclf.models.onnx.checks import TOLERANCE, logit_error
+from seqclf.models.onnx.exporter import example_inputs
+from seqclf.models.tree_lstm import DOUBLINGS, TreeLSTM, sort_nodes
 from seqclf.training.checks.network_checks import padding_error
 
 FIELDS = [

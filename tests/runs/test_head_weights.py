@@ -7,7 +7,7 @@ import torch
 
 import seqclf
 from seqclf import InputError
-from seqclf.models.heads.head import Head
+from seqclf.models.auto.head import Head
 from seqclf.training.load_task import lacks_validation, load_task
 from seqclf.training.task import SequenceTask
 

@@ -13,7 +13,7 @@ import seqclf
 from seqclf.evaluation.decisions.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.scores import read_contenders
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.auto.heads_classifier import HeadsClassifier
 from seqclf.models.network import cross_fits
 from seqclf.runs.threshold_rows import asked_recipe, with_head_patience
 from seqclf.settings.base import parse_options

@@ -40,7 +40,7 @@ LOSS = {
     "label_smoothing": 0.0,
 }
 HEADS = {
-    "_target_": "seqclf.models.heads.network.HeadsClassifier",
+    "_target_": "seqclf.models.auto.heads_classifier.HeadsClassifier",
     "heads": ["recurrent", "kernels", "statistics"],
     "window": 2,
     "dilations": [1],

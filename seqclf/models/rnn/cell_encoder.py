@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqclf.config.build import TargetOf, arguments_of, build, locate_subclass
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.classifier import SequenceEncoder
 from seqclf.models.pooling import token_mask
 from seqclf.models.rnn.recurrent import check_residual_layers, flip_order, reorder
 from seqclf.models.rnn.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell

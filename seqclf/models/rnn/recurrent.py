@@ -1,14 +1,15 @@
-"""Recurrent encoder of stacked LSTM, GRU or RNN layers. Padding does not change the outputs.
+"""Recurrent layers, LSTM, GRU or RNN: the encoder of stacked layers, and layers for encoders of one's own.
 
-Each direction of each layer is a module of its own, because cuDNN has fast persistent kernels only for one layer and
-one direction. The backward module reads the tokens of each sequence in reverse order.
+Lengths are handled here: padding changes no output and no last state. Each direction of each layer is a module of its
+own, because cuDNN has fast persistent kernels only for one layer and one direction. The backward module reads the
+tokens of each sequence in reverse order (see `flip_order`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,12 +17,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
-from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx.layers import STATE_NAMES, OnnxLayer
-from seqclf.models.options import CellName, Layout
+from seqclf.models.classifier import SequenceEncoder
+from seqclf.models.onnx.operators import STATE_NAMES, OnnxLayer
+from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.streaming import State
 from seqclf.settings.base import Count, DropoutShare, ZeroOrMore
 
+CellName = Literal["lstm", "gru", "rnn"]
+Layout = Literal["auto", "padded", "packed"]
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
@@ -201,3 +204,65 @@ class RecurrentStep(nn.Module):
         by_layer = [with_directions[start : start + count] for start in range(0, len(states), count)]
         outputs, last = self.stack.run(tokens, lengths, by_layer)
         return outputs, [state[0] for layer_states in last for state in layer_states]
+
+
+class _MaskedRecurrent(nn.Module):
+    cell: ClassVar[CellName]
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: Count,
+        *,
+        layers: Count = 1,
+        bidirectional: bool = False,
+        dropout: DropoutShare = 0.0,
+    ):
+        super().__init__()
+        self.stack = Recurrent(
+            input_size,
+            cell=self.cell,
+            hidden_size=hidden_size,
+            layers=layers,
+            bidirectional=bidirectional,
+            dropout=dropout,
+        )
+        self.size, self.backward_size = self.stack.size, self.stack.backward_size
+        self.last = Pooling("last", self.size, self.backward_size)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the outputs (B, T, `size`) and last states (B, `size`). `lengths`: (B,) int64, at least 1."""
+        inside = token_mask(lengths, tokens.shape[1])[..., None]
+        # Padding may be NaN, which would reach the gradients of the weights.
+        outputs, _, _ = self.stack(torch.where(inside, tokens, 0.0), lengths, None)
+        return torch.where(inside, outputs, 0.0), self.last(outputs, lengths)
+
+
+class MaskedLSTM(_MaskedRecurrent):
+    """LSTM that reads no padding, as `nn.LSTM` of packed tokens does not, and that exports to ONNX.
+
+    On CPUs, it trains several times as fast as `nn.LSTM` of packed tokens, which oneDNN does not support.
+
+    `input_size`: channels of a token. `hidden_size`: units of each layer and direction. `bidirectional`: True for a
+    second direction, which reads from the last token to the first one, and makes the last `backward_size` of the `size`
+    channels of an output. `dropout`: probability of zeroing a feature of a token between two layers. The outputs at
+    padding are zero. The last state is that of the last layer after the last token that each direction has read.
+
+    >>> lstm = MaskedLSTM(3, 8, bidirectional=True)
+    >>> outputs, last = lstm(torch.randn(2, 5, 3), torch.tensor([5, 2]))
+    >>> outputs.shape, last.shape, outputs[1, 2:].any().item()
+    (torch.Size([2, 5, 16]), torch.Size([2, 16]), False)
+    """
+
+    cell = "lstm"
+
+
+class MaskedGRU(_MaskedRecurrent):
+    """GRU that reads no padding and that exports to ONNX. Arguments and results are those of `MaskedLSTM`.
+
+    >>> outputs, last = MaskedGRU(3, 8, layers=2)(torch.randn(2, 5, 3), torch.tensor([5, 2]))
+    >>> torch.equal(last[1], outputs[1, 1])
+    True
+    """
+
+    cell = "gru"

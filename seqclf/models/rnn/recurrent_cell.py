@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec, NumberSpec, number_specs
-from seqclf.errors import InputError, first_line
-from seqclf.models.onnx.obstacles import REMEDY
+from seqclf.errors import InputError, RefusedValueError, first_line
+from seqclf.models.onnx.checks import REMEDY
 from seqclf.models.streaming import LOWEST, State
+
+
+def check_field_name(value: Any) -> str:
+    """Reject a value that is not a text, such as null in a choice of conf/model."""
+    if not isinstance(value, str) or not value:
+        raise RefusedValueError("must be the name of a field of the data")
+    return value
+
+
+FieldName = Annotated[str, BeforeValidator(check_field_name)]
 
 ROWS = 3  # sequences in the trial step of a cell
 MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch

@@ -30,12 +30,10 @@ from seqclf.config.build import (
     targets,
 )
 from seqclf.errors import InputError, first_line
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.ensemble import NO_STATIC, check_members, reads_static
+from seqclf.models.change_network import changed_config
+from seqclf.models.classifier import SequenceClassifier, SequenceEncoder
+from seqclf.models.ensemble import NO_STATIC, RUN_SETTINGS, check_members, reads_static
 from seqclf.models.network import SequenceNetwork
-from seqclf.models.options import RUN_SETTINGS
-from seqclf.models.structure.changed_config import changed_config
 from seqclf.settings.data import DataOptions
 from seqclf.settings.training import TrainConfig, read_schedule
 from seqclf.training.losses import OFFERED

@@ -21,9 +21,8 @@ from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import SequenceNetwork
-from seqclf.models.onnx.export import example_inputs, export_onnx
-from seqclf.models.onnx.obstacles import USE_MASKED
-from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
+from seqclf.models.onnx.checks import TOLERANCE, USE_MASKED, grid, logit_error
+from seqclf.models.onnx.exporter import example_inputs, export_onnx
 from seqclf.system.atomic_files import scratch_folder
 from seqclf.training.task import SequenceTask
 
