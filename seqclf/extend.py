@@ -43,5 +43,5 @@ from seqclf.settings.base import Count as Count
 from seqclf.settings.base import NonNegative as NonNegative
 from seqclf.settings.base import Positive as Positive
 from seqclf.settings.base import Share as Share
+from seqclf.training.change_structure import StructureSchedule as StructureSchedule
 from seqclf.training.losses import RowLoss as RowLoss
-from seqclf.training.structure_schedule import StructureSchedule as StructureSchedule

@@ -6,7 +6,7 @@ from support.installed_package import documented_example, install_package
 
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.onnx.checks import TOLERANCE
-from seqclf.training.checks.network_checks import check_exportable, padding_error
+from seqclf.training.network_checks import check_exportable, padding_error
 
 FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
 

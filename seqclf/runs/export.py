@@ -30,7 +30,7 @@ from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode,
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions
-from seqclf.training.checks.network_checks import check_trained_network
+from seqclf.training.network_checks import check_trained_network
 from seqclf.training.task import SequenceTask
 
 PARITY_SEED = 0

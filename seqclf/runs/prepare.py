@@ -35,7 +35,7 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import DATA, is_resumed, remove_outputs, run_outputs
 from seqclf.system.state_validation import read_json, read_yaml
-from seqclf.training.checks.check_targets import resolve_targets
+from seqclf.training.check_targets import resolve_targets
 from seqclf.training.loggers.run_logger import require_installed
 
 

@@ -12,7 +12,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.checks import TOLERANCE, logit_error
 from seqclf.models.onnx.exporter import example_inputs
 from seqclf.models.tree_lstm import DOUBLINGS, TreeLSTM, sort_nodes
-from seqclf.training.checks.network_checks import padding_error
+from seqclf.training.network_checks import padding_error
 
 FIELDS = [
     {"name": "tree", "kind": "category", "size": 20},

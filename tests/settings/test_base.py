@@ -25,7 +25,7 @@ from seqclf.settings.base import Count, NonNegative, Options, Share, Text, parse
 from seqclf.settings.decision import TARGETS
 from seqclf.settings.override_text import label_text
 from seqclf.settings.training import MADE_BY_PIPELINE, LoggerOptions, Monitor, Precision, TrainConfig, TrainerOptions
-from seqclf.training.checks.check_targets import resolve_loss, resolve_model
+from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.loggers.run_logger import LOGGERS
 
 

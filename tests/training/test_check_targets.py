@@ -10,16 +10,15 @@ from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
-from seqclf.training.checks.check_targets import (
+from seqclf.training.check_targets import (
     build_callbacks,
     check_callbacks,
     resolve_loss,
     resolve_model,
     resolve_optimizer,
 )
-from seqclf.training.load_task import load_task, save_model
 from seqclf.training.losses import build_loss
-from seqclf.training.task import SequenceTask
+from seqclf.training.task import SequenceTask, load_task, save_model
 
 from .conftest import DATASET
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.load_task import load_task
 from seqclf.training.resume import check_resumable
+from seqclf.training.task import load_task
 
 from .conftest import QUIET
 

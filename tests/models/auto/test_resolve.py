@@ -10,7 +10,7 @@ from seqclf.data.storage.sequence_summary import order_strength, summarize_seque
 from seqclf.errors import InputError
 from seqclf.models.auto.config import MIN_KERNEL_TOKENS, resolve_settings
 from seqclf.models.ensemble import build_classifier
-from seqclf.training.checks.check_targets import resolve_for_data, resolve_model
+from seqclf.training.check_targets import resolve_for_data, resolve_model
 
 AUTO = default_settings("model")
 WORDS = {**CATEGORY, "size": 20_000}

@@ -9,9 +9,9 @@ import yaml
 
 import seqclf
 from seqclf.config.composition import compose_config
-from seqclf.training.epoch_record import Speed
 from seqclf.training.loggers.run_logger import shown_name
 from seqclf.training.loggers.wandb_logger import log_result
+from seqclf.training.training_log import Speed
 
 from .conftest import StubRun
 

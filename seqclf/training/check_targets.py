@@ -1,6 +1,7 @@
 """Checks of each `_target_` in a training config: it can be imported, is the right class and takes the given arguments.
 
-They import PyTorch but read no data, so a mistake is reported before hours of data preparation.
+They import PyTorch but read no data, so a mistake is reported before hours of data preparation. `resolve_task` gives a
+task its settings: defaults, and values that follow from the data.
 """
 
 from __future__ import annotations
@@ -29,13 +30,16 @@ from seqclf.config.build import (
     locate_subclass,
     targets,
 )
+from seqclf.config.documentation import default_settings
+from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
+from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.models.change_network import changed_config
 from seqclf.models.classifier import SequenceClassifier, SequenceEncoder
 from seqclf.models.ensemble import NO_STATIC, RUN_SETTINGS, check_members, reads_static
 from seqclf.models.network import SequenceNetwork
 from seqclf.settings.data import DataOptions
-from seqclf.settings.training import TrainConfig, read_schedule
+from seqclf.settings.training import TrainConfig, read_schedule, with_run_settings
 from seqclf.training.losses import OFFERED
 
 OF_MODEL = ("fields", "num_classes")  # arguments that every network gets from the training
@@ -191,3 +195,44 @@ def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             network.check_encoder(build({**inner, **arguments}, SequenceEncoder, input_size=1))
     return {**settings, **above, "encoder": dict(inner)}
+
+
+def resolve_task(
+    dataset: DatasetDescription,
+    model: Config | None,
+    loss: Config | None,
+    optimizer: Config | None,
+    monitor: str | None,
+    seed: int | None,
+    frozen: Sequence[str] | None,
+) -> tuple[dict[str, Any], str]:
+    """Return the arguments of `SequenceTask` as plain values, and what the network takes from the data, in words.
+
+    Raises InputError for settings that cannot be used.
+    """
+    if not isinstance(dataset, Mapping):
+        raise InputError("dataset", f"is of type {type(dataset).__name__}", "give Dataset.description()")
+    resolved, text = resolve_for_data(_with_defaults("model", model), dataset)
+    if monitor not in (None, *EPOCH_METRICS):
+        raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
+    settings = {
+        "dataset": dataset,
+        "model": dict(resolved),
+        "loss": dict(resolve_loss(_with_defaults("loss", loss))),
+        "optimizer": _with_defaults("optimizer", optimizer),
+        "monitor": monitor,
+        "seed": default_settings("seed") if seed is None else seed,
+        "frozen": list(frozen or ()),
+    }
+    return settings, text
+
+
+def _with_defaults(name: str, settings: Config | None) -> Config:
+    if settings is None:
+        return default_settings(name)
+    if not isinstance(settings, Mapping):
+        remedy = f'must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]'
+        raise InputError(f"{name}={settings!r}", remedy)
+    if "_target_" not in settings:
+        return {**default_settings(name), **settings}
+    return settings if name != "model" or "members" in settings else with_run_settings(settings)

@@ -1,28 +1,91 @@
-"""Record of a training run with one row per epoch, for metrics.csv, the terminal, the report and the loggers."""
+"""What a training shows and records: progress, steps and epochs, for the terminal, metrics.csv, report and loggers."""
 
 from __future__ import annotations
 
 import csv
 import io
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
-from torch import Tensor
+from lightning.pytorch.callbacks import Callback, Checkpoint, ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
 from seqclf.documents.terminal import console
-from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
+from seqclf.errors import InputError
+from seqclf.evaluation.metrics import EPOCH_METRICS, MAIN_METRICS, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MONITORED
+from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.environment import resident_mb
 from seqclf.system.json_result import JsonObject
-from seqclf.training.step_log import named_scores
+from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, epoch_scores
+
+MAX_LOGGED_CLASSES = 50
+
+
+class StepLog(Callback):
+    """Logs the loss, gradient norm and learning rate of steps, and the scores of epochs, and weighs short steps.
+
+    `self.log` is not used, because it takes a millisecond at every step, also at steps that are not logged.
+    """
+
+    def on_before_optimizer_step(self, trainer: Any, task: Any, optimizer: Any) -> None:
+        # Lightning divides each loss by the full number, also for the fewer batches before the end of an epoch.
+        every = trainer.accumulate_grad_batches
+        if summed := (trainer.fit_loop.batch_idx + 1) % every:
+            for weight in task.parameters():
+                if weight.grad is not None:
+                    weight.grad.mul_(every / summed)
+        step, every = task.global_step + 1, trainer.log_every_n_steps
+        # The first step is logged too, because a short run may have no other logged step.
+        if not trainer.loggers or not every or (step > 1 and step % every):
+            return
+        gradients = [weight.grad for weight in task.parameters() if weight.grad is not None]
+        values = {
+            "train/step_loss": float(task.step_loss),
+            "train/gradient_norm": float(nn.utils.get_total_norm(gradients)),  # before clipping
+            "lr": optimizer.param_groups[0]["lr"],
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step)
+
+
+def finish_epoch(task: Any, split: str, metrics: EpochMetrics) -> None:
+    """Log the scores of an epoch for the loggers, and for callbacks that monitor one, such as `validation/recall`.
+
+    Raises InputError for a loss that is not finite.
+    """
+    result = task.epoch_scores[split] = epoch_scores(metrics)
+    if not math.isfinite(result.scores["loss"]):
+        remedy = f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
+        raise InputError(None, f"the {split} loss of epoch {task.current_epoch + 1} is not finite", remedy)
+    values = named_scores(split, result)
+    if split != "train" and len(task.classes) <= MAX_LOGGED_CLASSES:
+        by_class = zip(task.classes, result.recall_by_class.tolist(), result.support.tolist(), strict=True)
+        values |= {f"{split}/recall/{label}": recall for label, recall, rows in by_class if rows}
+    fitting = task.trainer.state.fn == TrainerFn.FITTING
+    # `trainer.validate` and `trainer.test` return the logged values. During a fit, Lightning would log a step number
+    # that is one too low, so the loggers are called here.
+    task.log_dict(values, logger=not fitting)
+    if fitting:
+        for logger in task.trainer.loggers:
+            logger.log_metrics({**values, "epoch": task.current_epoch}, task.global_step)
+            logger.save()
+
+
+def named_scores(split: str, result: EpochScores) -> dict[str, float]:
+    """Return a dict `split/metric` → score, in the order of `EPOCH_METRICS` and without undefined scores."""
+    return {f"{split}/{name}": result.scores[name] for name in EPOCH_METRICS if name in result.scores}
+
 
 SCORES = [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
 SCORES += [f"validation/{name}" for name in RANKING_METRICS]
@@ -162,3 +225,49 @@ def show_epoch(row: JsonObject, is_best: bool) -> None:
         parts.append(f"{split} loss {row[f'{split}/loss']:.4f}  {metric_title('recall')} {row[f'{split}/recall']:.4f}")
     parts.append(f"{row['tokens_per_s']:,.0f} tokens/s{'  best' if is_best else ''}")
     console.print("  ".join(parts), soft_wrap=True)
+
+
+NOTE_INTERVAL_S = 1.0  # seconds between two updates of the displayed loss; each update waits for the GPU
+
+
+class TrainingProgress(Callback):
+    """Shows a progress line with the number of optimizer steps in all epochs, which are numbered from 1.
+
+    The progress line is visible inside a `shown()` block:
+
+    ```python bar = TrainingProgress() trainer = pl.Trainer(max_epochs=3, callbacks=[bar], enable_progress_bar=False)
+    with bar.shown():
+        trainer.fit(task, datamodule=batches)
+    ```
+    """
+
+    def __init__(self) -> None:
+        self.stage = progress.Stage("training")  # placeholder that is not displayed; `shown()` replaces it
+        self.first_step = 0
+        self.noted = 0.0
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the progress line until the block ends, even if the block raises an error."""
+        with progress.stage("training", unit="steps", summary=False) as self.stage:
+            yield
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self.first_step = trainer.global_step
+        steps = trainer.estimated_stepping_batches
+        self.stage.total = steps - self.first_step if math.isfinite(steps) else None
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        self._name_epoch(trainer)
+        self.stage.completed = trainer.global_step - self.first_step
+        now = time.monotonic()
+        if now - self.noted > NOTE_INTERVAL_S:
+            self.noted = now
+            self.stage.note = f"loss {float(task.step_loss):.4f}"
+
+    def on_validation_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self._name_epoch(trainer, ", validation")
+
+    def _name_epoch(self, trainer: pl.Trainer, part: str = "") -> None:
+        of = f" of {trainer.max_epochs}" if trainer.max_epochs and trainer.max_epochs > 0 else ""
+        self.stage.title = f"epoch {trainer.current_epoch + 1}{of}{part}"

@@ -1,17 +1,126 @@
-"""Callback that ends the training of a head whose own validation loss rises, while the other heads go on."""
+"""Callbacks that keep the best epoch of a run and of each head, and end a training that no longer improves."""
 
 from __future__ import annotations
 
 import math
+import warnings
+from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from seqclf.batching.datamodule import Batch
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
+from seqclf.evaluation.smoothed_choice import MONITORED
+from seqclf.training.checkpoint import write_checkpoint
+
+
+class BestCheckpoint(ModelCheckpoint):
+    """Callback that saves the checkpoint of the best epoch, or without a `monitor` of the last step.
+
+    Without a `monitor`, each validation replaces the checkpoint, so that a killed run has one, and so does the end of
+    the training. A run that is resumed (from `resumed`, which may have been moved since it was written) in another
+    folder gets a copy of the best checkpoint there.
+    """
+
+    def __init__(self, resumed: Path | None, **options: Any):
+        super().__init__(**options)
+        self.resumed = resumed
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if not state_dict["best_model_path"]:  # nothing is validated so far
+            super().load_state_dict(state_dict)
+            return
+        saved = Path(state_dict["best_model_path"])
+        target = Path(str(self.dirpath)) / saved.name
+        places = [] if self.resumed is None else [self.resumed.parent.resolve() / saved.name]
+        best = next((path for path in (*places, saved) if path.is_file()), None)
+        if best is None:
+            if self.monitor is not None:
+                warnings.warn(f"{saved}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+            return
+        _copy(best, target)
+        scores = {} if self.monitor is None else {str(target): state_dict["best_model_score"]}
+        paths = {"dirpath": self.dirpath, **dict.fromkeys(("best_model_path", "kth_best_model_path"), str(target))}
+        super().load_state_dict({**state_dict, **paths, "best_k_models": scores})
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A limit may end the training inside an epoch, or there may be no validation.
+        if self.monitor is None:
+            self.on_validation_end(trainer, pl_module)
+
+
+class LastCheckpoint(ModelCheckpoint):
+    """Callback that saves the latest checkpoint.
+
+    In another folder, a resumed run forgets the files in its saved state: those of the earlier run must not be deleted.
+    """
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict["dirpath"] != str(self.dirpath):
+            no_paths = dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), "")
+            state_dict = {**state_dict, **no_paths, "dirpath": str(self.dirpath), "best_k_models": {}}
+        super().load_state_dict(state_dict)
+
+
+@rank_zero_only
+def _copy(source: Path, target: Path) -> None:
+    if source != target:
+        write_checkpoint(target, source.read_bytes())
+
+
+def checkpoints(
+    folder: Path,
+    every: int | None = None,
+    resumed: Path | None = None,
+    monitor: str | None = MONITORED,
+    epochs: int = 1,
+) -> list[ModelCheckpoint]:
+    """Return callbacks that write `best.ckpt` after the best validation and `last.ckpt` after each `epochs` epochs.
+
+    `every`: number of optimizer steps between additional writes of `last.ckpt`, None for none. `resumed`: the
+    checkpoint file that the run resumes from. `monitor`: the logged value that chooses the best validation, None for
+    the last step.
+    """
+    common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
+    # Save `best.ckpt` at the end of a validation, so that the file holds the validated weights.
+    best = BestCheckpoint(
+        resumed, filename="best", monitor=monitor, mode="max", save_on_train_epoch_end=False, **common
+    )
+    # `last.ckpt` has its own callback, because Lightning's `save_last` saves only when the best checkpoint is saved
+    # too.
+    last = LastCheckpoint(filename="last", monitor=None, every_n_epochs=epochs, save_on_train_epoch_end=True, **common)
+    if every is None:
+        return [best, last]
+    inside = LastCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
+    return [best, last, inside]
+
+
+class EarlyStopping(pl.callbacks.EarlyStopping):
+    """Lightning's `EarlyStopping`, which here also stops a resumed run whose patience is used up.
+
+    The class keeps the name of Lightning's class, under which a checkpoint stores the state of a callback.
+    """
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.wait_count >= max(1, self.patience):
+            trainer.should_stop = True
+
+
+def early_stopping(patience: int) -> EarlyStopping:
+    """Return a callback that stops training after `patience` validations without an improvement."""
+    # The check runs at the end of each validation, because an epoch may have several validations or none
+    # (trainer.check_val_every_n_epoch).
+    return EarlyStopping(MONITORED, mode="max", patience=patience, check_on_train_epoch_end=False)
+
 
 # Factors of the logits of a head. Its loss is that at the best one, as the weights of the heads scale them anyway:
 # growing confidence alone is no harm.
