@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.classifier import SequenceClassifier, SequenceEncoder
+from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
 from seqclf.models.network import Loss, TrainingLoss
 from seqclf.models.pooling import token_mask
 from seqclf.models.streaming import ChunkStep, State
@@ -27,7 +27,7 @@ START_BIAS = -3.0  # initial bias of the stop logit; a stop probability of 5 % l
 MAX_LOGITS = 4_000_000  # maximum number of logits in memory; each prefix of a sequence has its own logits
 
 
-class Reading(NamedTuple):
+class Prefixes(NamedTuple):
     """Encoder outputs (B, T, size), pooled prefixes (B, T, pooled size) and rising halting scores (B, T) of sequences.
 
     The prefix at position t pools the tokens 0 to t.
@@ -62,8 +62,8 @@ TOLERATED_LOSS = 0.005  # the chosen threshold may lose this much macro recall
 TOLERATED_SHARE = 0.05  # it may lose this fraction of the decrease in log loss that reading all tokens brings
 
 
-class AdaptiveClassifier(SequenceClassifier):
-    """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
+class AdaptiveClassifier(EncoderClassifier):
+    """A `EncoderClassifier` that reads a sequence from its start and may halt before its end.
 
     A second head, `HaltingHead`, computes a stop probability for each token. The halting score of a token is -log(p),
     where p is the probability that the sequence has not stopped by then. The halting token is the first one whose score
@@ -76,7 +76,7 @@ class AdaptiveClassifier(SequenceClassifier):
 
     `earliness`: price of reading a whole sequence, as a fraction of `gain`, the loss after the first token minus the
     loss after the last one. A fixed price could exceed the gain if one class is rare. `arguments`: arguments of
-    `SequenceClassifier`. Raises InputError if the encoder is not unidirectional.
+    `EncoderClassifier`. Raises InputError if the encoder is not unidirectional.
 
     >>> model = AdaptiveClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
@@ -120,7 +120,7 @@ class AdaptiveClassifier(SequenceClassifier):
             raise InputError("model", problem, remedy)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        """Return the logits (B, C) of each sequence at its halting token. See `SequenceClassifier.forward`."""
+        """Return the logits (B, C) of each sequence at its halting token. See `EncoderClassifier.forward`."""
         return self.outputs(fields, lengths, host_lengths)["logits"]
 
     def outputs(
@@ -130,16 +130,16 @@ class AdaptiveClassifier(SequenceClassifier):
         read = lengths if self.training else tokens_read(scores, lengths, self.threshold)
         return {"logits": self.head(self.pooling(outputs, read), fields), "tokens_read": read}
 
-    def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
+    def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Prefixes:
         """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
         outputs, _ = self.encode(fields, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
-        return Reading(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
+        return Prefixes(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
 
     def halting_scores(
         self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Mapping[str, Tensor]
     ) -> Tensor:
-        """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
+        """Return the halting scores (B, T). `outputs`, `prefixes`: see `Prefixes`."""
         # Without gradients: training could lower the loss by making the classifier over- or underconfident.
         with torch.no_grad():
             parts = [prefixes]

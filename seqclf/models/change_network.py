@@ -19,13 +19,13 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.auto.heads_classifier import HeadsClassifier
 from seqclf.models.auto.recurrent_head import RecurrentHead
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.rnn.recurrent import Recurrent
 from seqclf.settings.override_text import label_text
 from seqclf.settings.similar_names import did_you_mean
 
-CLASSIFIER = "seqclf.models.classifier.SequenceClassifier"
+CLASSIFIER = "seqclf.models.classifier.EncoderClassifier"
 RECURRENT = "seqclf.models.rnn.recurrent.Recurrent"
 HEADS = "seqclf.models.auto.heads_classifier.HeadsClassifier"
 
@@ -254,7 +254,7 @@ def _of_readers(pooled: list[int]) -> dict[str, Blocks]:
 
 BLOCKS: Mapping[type, Callable[[Any], dict[str, Blocks]]] = {
     Recurrent: _of_stack,
-    SequenceClassifier: _of_classifier,
+    EncoderClassifier: _of_classifier,
     RecurrentHead: _of_head,
 }
 

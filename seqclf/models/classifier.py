@@ -127,7 +127,7 @@ def build_encoder(
     return built
 
 
-class SequenceClassifier(SequenceNetwork):
+class EncoderClassifier(SequenceNetwork):
     """Classifier of sequences of different lengths: embedding → encoder → pooling, joined by static fields → head.
 
     `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: config of the encoder, with its class in
@@ -136,7 +136,7 @@ class SequenceClassifier(SequenceNetwork):
 
     >>> import numpy as np
     >>> import torch
-    >>> model = SequenceClassifier(
+    >>> model = EncoderClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
     ...     num_classes=3,
     ...     encoder={"_target_": "seqclf.models.rnn.recurrent.Recurrent"},

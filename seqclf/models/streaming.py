@@ -26,10 +26,10 @@ class State(NamedTuple):
 
 
 class ChunkStep(nn.Module):
-    """A `SequenceClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
+    """A `EncoderClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
     `states`: list of `State`, as in `forward`: those of the encoder, then those of the pooling. It runs only inside the
-    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.streaming`).
+    ONNX exporter, because its encoder consists of ONNX operators (see `EncoderClassifier.streaming`).
     """
 
     # Names of additional outputs of `forward`: `extra_outputs` of the network after all tokens so far, and `halted`

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor
 
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec, tree_spec
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
 from seqclf.settings.base import NonNegative
 
 
-class TreeClassifier(SequenceClassifier):
-    """A `SequenceClassifier` of trees, which in training also predicts the class of every node that has a label.
+class TreeClassifier(EncoderClassifier):
+    """A `EncoderClassifier` of trees, which in training also predicts the class of every node that has a label.
 
     The loss is a weighted mean over trees, of weight 1, and labelled nodes, of weight `node_loss`. A node is labelled
     if the text of its label is the name of a class (see `ParentsSpec.node_classes`). `arguments`: those of
-    `SequenceClassifier`, except `pooling`, as the state of the root is the only output, and `number_noise`, as trees
+    `EncoderClassifier`, except `pooling`, as the state of the root is the only output, and `number_noise`, as trees
     have no numeric fields.
     """
 

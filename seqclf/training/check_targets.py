@@ -35,7 +35,7 @@ from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.models.change_network import changed_config
-from seqclf.models.classifier import SequenceClassifier, SequenceEncoder
+from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
 from seqclf.models.ensemble import NO_STATIC, RUN_SETTINGS, check_members, reads_static
 from seqclf.models.network import SequenceNetwork
 from seqclf.settings.data import DataOptions
@@ -129,7 +129,7 @@ def resolve_model(settings: Mapping[str, Any]) -> Checked:
     network = locate_subclass(settings["_target_"], SequenceNetwork, "model._target_")
     taken = arguments_of(network)
     _require_accepted("model", settings, taken, OF_MODEL)
-    if issubclass(network, SequenceClassifier) and taken.takes_any:
+    if issubclass(network, EncoderClassifier) and taken.takes_any:
         settings = _resolve_classifier(network, settings)
     else:
         own = {name: value for name, value in settings.items() if name in taken.names or name not in RUN_SETTINGS}
@@ -156,7 +156,7 @@ def _require_accepted(key: str, block: Mapping[str, Any], taken: Arguments, name
         raise InputError(f"{key}._target_={block['_target_']}", f"must take the argument {lacking[0]}")
 
 
-def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str, Any]) -> Config:
+def _resolve_classifier(network: type[EncoderClassifier], settings: Mapping[str, Any]) -> Config:
     """Arguments of the encoder may be in the block `encoder` or in the block `model` itself."""
     inner = settings.get("encoder")
     if not (isinstance(inner, Mapping) and "_target_" in inner):
@@ -164,7 +164,7 @@ def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str
     encoder, block = locate_subclass(inner["_target_"], SequenceEncoder, "model.encoder._target_"), arguments_in(inner)
     _require_accepted("model.encoder", inner, arguments_of(encoder), ["input_size"])
     fixed = [*OF_MODEL, *network.fixed_arguments]
-    of_network, of_base = (arguments_of(owner).without(fixed) for owner in (network, SequenceClassifier))
+    of_network, of_base = (arguments_of(owner).without(fixed) for owner in (network, EncoderClassifier))
     of_classifier = {**of_network.defaults, **of_base.defaults, **of_network.defaults}
     of_encoder = arguments_of(encoder).without(OF_ENCODER)
     of_rest = of_encoder.without([*of_classifier, *block])  # arguments that can only be in the block `model`
@@ -181,7 +181,7 @@ def _resolve_classifier(network: type[SequenceClassifier], settings: Mapping[str
         above = above if is_foreign(encoder.__module__) else of_rest.filled(above)
         above = of_network._replace(defaults=of_classifier).filled(above)
     rest = {name: value for name, value in above.items() if name not in of_classifier}
-    for part in (network, SequenceClassifier):
+    for part in (network, EncoderClassifier):
         check_values("model", part, above)
     check_arguments("model.encoder", encoder, block, of_encoder.without(above.keys() - block.keys()))
     check_arguments("model", encoder, rest, of_rest._replace(takes_any=True))

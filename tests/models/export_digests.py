@@ -8,7 +8,7 @@ import torch
 from models.conftest import FIELDS, PLAIN
 
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.exporter import export_onnx, export_step
 
@@ -34,12 +34,12 @@ def network(kind):
     if kind.endswith("tree_lstm"):
         composition = "binary" if kind.startswith("binary") else "child_sum"
         del shared["layers"]
-        return SequenceClassifier(TREE, 3, **{**shared, **TREE_LSTM, "composition": composition}).eval(), TREE
+        return EncoderClassifier(TREE, 3, **{**shared, **TREE_LSTM, "composition": composition}).eval(), TREE
     if kind == "transformer":
-        return SequenceClassifier(FIELDS, 4, **{**shared, **TRANSFORMER}).eval(), FIELDS
+        return EncoderClassifier(FIELDS, 4, **{**shared, **TRANSFORMER}).eval(), FIELDS
     if kind == "ensemble":
-        return Ensemble([SequenceClassifier(FIELDS, 4, **PLAIN) for _ in range(2)]).eval(), FIELDS
-    return SequenceClassifier(FIELDS, 4, **{**PLAIN, "cell": kind, "bidirectional": True}).eval(), FIELDS
+        return Ensemble([EncoderClassifier(FIELDS, 4, **PLAIN) for _ in range(2)]).eval(), FIELDS
+    return EncoderClassifier(FIELDS, 4, **{**PLAIN, "cell": kind, "bidirectional": True}).eval(), FIELDS
 
 
 def digests(kind, folder):

@@ -21,7 +21,7 @@ FIELDS = [
     {"name": "value", "kind": "number", "width": 3},
 ]
 LSTM = {
-    "_target_": "seqclf.models.classifier.SequenceClassifier",
+    "_target_": "seqclf.models.classifier.EncoderClassifier",
     "encoder": {"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     **{"cell": "lstm", "embedding_size": 3, "hidden_size": 5, "layers": 2, "residual_layers": 0, "members": 1},
     **{"bidirectional": True, "pooling": "max", "layout": "auto", "dropout": 0.1},

@@ -27,7 +27,7 @@ TREE: list[dict[str, Any]] = [
     {"name": "tree", "kind": "category", "size": 12},
     {"name": "parents", "kind": "parents", "node_classes": [2, -1, 0]},
 ]
-CLASSIFIER = "seqclf.models.classifier.SequenceClassifier"
+CLASSIFIER = "seqclf.models.classifier.EncoderClassifier"
 COMMON = {
     "embedding_size": 6, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0, "members": 1,
 }  # fmt: skip

@@ -60,7 +60,7 @@ def basis_of(run):
         ({}, AdaptiveClassifier, "sets more"),
         ({"head_patience": 3, "model": {"_target_": HEADS}}, None, "head_patience"),
         ({"head_patience": "auto", "model": {"_target_": HEADS}}, None, None),
-        ({"head_patience": 3, "model": {"_target_": "seqclf.models.classifier.SequenceClassifier"}}, None, None),
+        ({"head_patience": 3, "model": {"_target_": "seqclf.models.classifier.EncoderClassifier"}}, None, None),
         ({"model": {"_target_": "own.Opaque"}}, None, None),  # unknown until the class is imported
         ({}, Opaque, "sets more"),
     ],

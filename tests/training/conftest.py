@@ -20,7 +20,7 @@ from seqclf.training.task import SequenceTask
 
 CLASSES = ["calm", "odd", "wild"]
 MODEL = {
-    "_target_": "seqclf.models.classifier.SequenceClassifier",
+    "_target_": "seqclf.models.classifier.EncoderClassifier",
     "encoder": {"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,

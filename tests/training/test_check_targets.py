@@ -8,7 +8,7 @@ from seqclf.config import build
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.check_targets import (
     build_callbacks,
@@ -51,7 +51,7 @@ class Conv(SequenceEncoder):
         self.size, self.arguments = hidden_size, (kernel, dropout)
 
 
-class Extended(SequenceClassifier):
+class Extended(EncoderClassifier):
     def __init__(self, fields, num_classes, *, margin, **options):
         super().__init__(fields, num_classes, **{"kernel": 7, **options})
         self.margin = margin

@@ -38,7 +38,7 @@ class Counted(NamedTuple):
     highest: Tensor
 
 
-class Reading(NamedTuple):
+class FrontOutputs(NamedTuple):
     """Outputs of the front end for a batch of B sequences, scaled by the training rows.
 
     `lengths`: (B,) number of windows. `windows`: (B, N, K), or (B, N, P) values of a linear function (`is_projected`).
@@ -136,7 +136,7 @@ class FrontEnd(nn.Module):
         self.register_buffer("statistic_scale", torch.ones(self.statistic_size))
 
     @torch.no_grad()
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None = None) -> Reading:
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None = None) -> FrontOutputs:
         """Return the reading of a batch: fields (B, T, …), whose padding may have any value, and lengths (B,) int64.
 
         With `linear`, a linear function of the windows, the windows of one group of kernels exist at a time, so that a
@@ -147,7 +147,7 @@ class FrontEnd(nn.Module):
             statistics = self.scaled_statistics(self.statistics(fields, lengths))
             counts = (lengths + (self.window - 1)) // self.window
             windows, means = self._windows(fields, lengths, linear)
-        return Reading(counts, windows, means, statistics, is_projected=linear is not None)
+        return FrontOutputs(counts, windows, means, statistics, is_projected=linear is not None)
 
     def _windows(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None) -> tuple[Tensor, Tensor]:
         time = next(iter(fields.values())).shape[1]
@@ -233,7 +233,7 @@ class FrontEnd(nn.Module):
 
     def step(
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], linear: Linear | None
-    ) -> tuple[Reading, list[Tensor]]:
+    ) -> tuple[FrontOutputs, list[Tensor]]:
         """Read the next chunk of each sequence with a causal front end. `lengths`: (B,) from 1, tokens in the chunk.
 
         Returns a reading whose windows are the tokens of the chunk, and whose means and statistics are those of all
@@ -273,7 +273,7 @@ class FrontEnd(nn.Module):
             counts.append(Counted(new.tokens + total, new.sums + sums, torch.maximum(new.highest, highest)))
             remaining, after = remaining[width:], [*after, *counts[-1][:width]]
         statistics = self.scaled_statistics(self._columns(pooled, counts, tokens, fields))
-        return Reading(lengths, windows, means, statistics, is_projected=linear is not None), after
+        return FrontOutputs(lengths, windows, means, statistics, is_projected=linear is not None), after
 
     def scaled_windows(self, windows: Tensor, first: int) -> Tensor:
         """Return scaled windows (B, N, K') of the channels from `first` on."""

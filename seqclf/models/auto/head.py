@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.auto.front_end import FrontEnd, Reading
+from seqclf.models.auto.front_end import FrontEnd, FrontOutputs
 from seqclf.models.network import Fields, HostLengths
 from seqclf.models.streaming import HeadStep
 
@@ -32,14 +32,14 @@ class Head(nn.Module):
     ...         return self.linear(reading.statistics)
     """
 
-    reads_windows: ClassVar[bool] = False  # True if `forward` reads `Reading.windows`
-    reads_means: ClassVar[bool] = False  # True if `forward` reads `Reading.means`
+    reads_windows: ClassVar[bool] = False  # True if `forward` reads `FrontOutputs.windows`
+    reads_means: ClassVar[bool] = False  # True if `forward` reads `FrontOutputs.means`
     is_stopped = False  # True if training leaves the head as it is (see `HeadStopping`)
 
     def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int):
         super().__init__()
 
-    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
         """Return logits (B, C). `reading`: what the front end read in the batch.
 
         `fields`: (B, T, …), static fields (B,) or (B, D); in training, number fields of tokens may be missing.

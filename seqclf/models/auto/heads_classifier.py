@@ -15,7 +15,7 @@ from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.auto.config import HeadsConfig
 from seqclf.models.auto.feature_cache import MEANS, STATISTICS, WINDOWS, feature_cache
-from seqclf.models.auto.front_end import FrontEnd, Reading
+from seqclf.models.auto.front_end import FrontEnd, FrontOutputs
 from seqclf.models.auto.head import Head
 from seqclf.models.auto.head_weights import cross_fitted, sample, set_weights
 from seqclf.models.auto.ngrams_head import NgramsHead
@@ -131,19 +131,19 @@ class HeadsClassifier(SequenceNetwork):
     def _reads(self, name: str) -> bool:
         return any(getattr(head, name) for head in self.heads)
 
-    def read(self, fields: Fields, lengths: Tensor) -> list[Reading]:
+    def read(self, fields: Fields, lengths: Tensor) -> list[FrontOutputs]:
         """Return what each member reads in a batch. In training, `fields` may hold outputs of `FrozenOutputs`."""
         count = len(self.weights)
         if not self.training:
             return self._read_projected(fields, lengths)
         if WINDOWS in fields:
             counts = (lengths + (self.front.window - 1)) // self.front.window
-            return [Reading(counts, fields[WINDOWS].float(), fields[MEANS].float(), fields[STATISTICS])] * count
+            return [FrontOutputs(counts, fields[WINDOWS].float(), fields[MEANS].float(), fields[STATISTICS])] * count
         reading = self.front(fields, lengths)
         # Rounded as in `FrozenOutputs`, so that the same weights are trained with and without its files.
         return [reading._replace(windows=reading.windows.half().float(), means=reading.means.half().float())] * count
 
-    def _read_projected(self, fields: Fields, lengths: Tensor) -> list[Reading]:
+    def _read_projected(self, fields: Fields, lengths: Tensor) -> list[FrontOutputs]:
         """If one head of each member reads windows, its linear layer does, and all windows never exist together."""
         count = len(self.weights)
         readers = [head for head in self.heads if head.reads_windows]

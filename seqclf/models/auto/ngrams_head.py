@@ -17,7 +17,7 @@ from torch.nn import functional
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec, id_specs, kind_of, token_specs
 from seqclf.errors import InputError
-from seqclf.models.auto.front_end import FrontEnd, Reading
+from seqclf.models.auto.front_end import FrontEnd, FrontOutputs
 from seqclf.models.auto.head import Head
 from seqclf.models.auto.head_weights import choose_scales
 from seqclf.models.network import Fields, HostLengths
@@ -63,7 +63,7 @@ class NgramsHead(Head):
         self.register_buffer("table", torch.zeros(buckets, num_classes + 1))  # the last column: squares of the values
         self.register_buffer("bias", torch.zeros(num_classes))
 
-    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         return self.logits(self.total(self.codes_of(fields, lengths)))
 
@@ -224,7 +224,7 @@ class NgramsStep(HeadStep):
         self.states = [*tokens, State("ngrams_count", (1,)), State("ngrams_total", (head.table.shape[1],))]
 
     def forward(
-        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: FrontOutputs, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk. See `HeadStep.forward`."""
         high, low, count, total = states

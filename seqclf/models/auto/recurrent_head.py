@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from seqclf.data.field_spec import FieldSpec, id_specs, number_specs, scaled_flags, token_specs
 from seqclf.models.auto.config import RecurrentConfig
-from seqclf.models.auto.front_end import FrontEnd, Reading
+from seqclf.models.auto.front_end import FrontEnd, FrontOutputs
 from seqclf.models.auto.head import Head, masked_columns
 from seqclf.models.embedding import FieldEmbedding, StaticFields
 from seqclf.models.network import Fields, HostLengths
@@ -134,7 +134,7 @@ class RecurrentHead(Head):
         """Return the part (B, N, P) of the linear layer that reads the channels of `windows` (B, N, K')."""
         return functional.linear(windows, self.project.weight[:, first : first + windows.shape[2]])
 
-    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         values, mask = self.normed(self.projected(fields, lengths, reading), reading.lengths)
         lengths = reading.lengths
@@ -163,7 +163,7 @@ class RecurrentHead(Head):
         # A second direction starts at the last token, which is in the last chunk.
         return None if self.recurrent.backward_size else RecurrentHeadStep(self)
 
-    def projected(self, fields: Fields, lengths: Tensor, reading: Reading) -> Tensor:
+    def projected(self, fields: Fields, lengths: Tensor, reading: FrontOutputs) -> Tensor:
         """Return the values (B, N, P) of the linear layer."""
         weight = masked_columns(self.project.weight, KERNEL_DROPOUT) if self.training else self.project.weight
         total: Tensor | None = None
@@ -201,7 +201,7 @@ class RecurrentHeadStep(HeadStep):
         self.states = [*margin, *recurrent.states, *head.pooling.states]
 
     def forward(
-        self, fields: Fields, lengths: Tensor, reading: Reading, states: Sequence[Tensor]
+        self, fields: Fields, lengths: Tensor, reading: FrontOutputs, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
         """Read a chunk. See `HeadStep.forward`."""
         head, remaining, after = self.head, list(states), []

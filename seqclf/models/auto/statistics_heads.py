@@ -12,7 +12,7 @@ from torch.nn import functional
 from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec, kind_of, size_of, static_specs
 from seqclf.errors import InputError
-from seqclf.models.auto.front_end import MAX_COUNTED, FrontEnd, Reading
+from seqclf.models.auto.front_end import MAX_COUNTED, FrontEnd, FrontOutputs
 from seqclf.models.auto.head import Head, require_statistics
 from seqclf.models.auto.ridge import fit_ridge, rows_per_group
 from seqclf.models.network import Fields, HostLengths
@@ -74,7 +74,7 @@ class KernelsHead(Head):
         hot = [static[name][:, None] == torch.arange(size, device=means.device) for name, size in self.ids.items()]
         return torch.cat([scaled, statistics[:, : self.plain_size], *(part.float() for part in hot)], dim=1)
 
-    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         features = self.features(reading.means, reading.statistics, fields)
         if self.training and not self.closed_form:
@@ -150,7 +150,7 @@ class StatisticsHead(Head):
         ramps = ((statistics[..., None] - low) / (high - low).clamp(min=MIN_WIDTH)).clamp(0, 1) - 0.5
         return torch.cat([statistics, ramps.flatten(1)], dim=1)
 
-    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: Reading) -> Tensor:
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
         """Return logits (B, C). See `Head.forward`."""
         statistics = reading.statistics[:, : self.size]
         if self.training:

@@ -54,7 +54,7 @@ def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishedRun:
+class LoggedRun:
     """Results and files of a run after training and evaluation.
 
     `report`: path of the report file, None if it was not written; metrics.json is beside it. Both are those of the run,
@@ -103,7 +103,7 @@ class RunLogger(ABC):
         earlier = None if checkpoint is None else id_in(Path(checkpoint).absolute().parent.parent)
         return (earlier, None) if is_resumed(run, checkpoint) else (None, earlier)
 
-    def log_result(self, finished: FinishedRun) -> None:
+    def log_result(self, finished: LoggedRun) -> None:
         """Log the scores, plots and files of a finished run."""
         with self.tolerance():
             self._log_result(finished)
@@ -122,7 +122,7 @@ class RunLogger(ABC):
             warn_without(self.service, error)
 
     @abstractmethod
-    def _log_result(self, finished: FinishedRun) -> None: ...
+    def _log_result(self, finished: LoggedRun) -> None: ...
 
     def _close(self, failed: bool) -> None:
         self.curves.finalize("failed" if failed else "success")

@@ -28,7 +28,7 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.results import SplitOutputs
 from seqclf.system.run_folder import FOLD
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
+from seqclf.training.loggers.run_logger import LoggedRun, RunLogger, answers, shown_names, within
 
 CURVE_POINTS = 200
 MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
@@ -40,7 +40,7 @@ UPLOADED = "config, curves, scores, report {} rows of the data, machine, package
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
-def log_result(run: Any, finished: FinishedRun) -> None:
+def log_result(run: Any, finished: LoggedRun) -> None:
     """Log the scores, plots and report of a finished run. `run`: the object that `wandb.init` returned."""
     import wandb
 
@@ -69,7 +69,7 @@ def log_result(run: Any, finished: FinishedRun) -> None:
         run.alert(title=alarm.kind.replace("_", " "), text=f"{alarm.text}. Try {alarm.remedy}.")
 
 
-def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool) -> None:
+def log_artifacts(run: Any, finished: LoggedRun, log_bundle: bool) -> None:
     """Log the report and metrics as files, and the bundle as an artifact."""
     import wandb
 
@@ -121,7 +121,7 @@ BY_EPOCH = ("train/*", "validation/*", "system/*")
 BY_STEP = ("train/step_loss", "train/gradient_norm", "lr")
 
 
-class _Curves(WandbLogger):
+class _WandbCurves(WandbLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         super().log_metrics(shown_names(metrics), step)
@@ -138,7 +138,7 @@ class WandbRun(RunLogger):
     def __init__(self, run: Any, settings: Config):
         self.run = run  # the object that `wandb.init` returned
         self.settings = settings
-        self.curves = _Curves(experiment=run)
+        self.curves = _WandbCurves(experiment=run)
         run.define_metric("epoch", hidden=True)
         for names, axis in ((BY_EPOCH, "epoch"), (BY_STEP, "trainer/global_step")):
             for name in names:
@@ -168,7 +168,7 @@ class WandbRun(RunLogger):
             mode = _go_offline(first_line(error), run)
             return cls(_init(settings, run, config, mode, settings["timeout"]), settings)
 
-    def _log_result(self, finished: FinishedRun) -> None:
+    def _log_result(self, finished: LoggedRun) -> None:
         def log() -> None:
             log_result(self.run, finished)
             log_artifacts(self.run, finished, self.settings["log_bundle"])
