@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from seqclf.batching.split_rows import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
-from seqclf.models.network import Loss, TrainingLoss
+from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
 from seqclf.models.pooling import token_mask
 from seqclf.models.streaming import ChunkStep, State
 from seqclf.settings.base import NonNegative
@@ -119,26 +119,21 @@ class AdaptiveClassifier(EncoderClassifier):
             remedy = "set an encoder that can read chunk by chunk, such as seqclf.models.rnn.recurrent.Recurrent"
             raise InputError("model", problem, remedy)
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        """Return the logits (B, C) of each sequence at its halting token. See `EncoderClassifier.forward`."""
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         return self.outputs(fields, lengths, host_lengths)["logits"]
 
-    def outputs(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
+    def outputs(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> dict[str, Tensor]:
         outputs, _, scores = self.read(fields, lengths, host_lengths)
         read = lengths if self.training else tokens_read(scores, lengths, self.threshold)
         return {"logits": self.head(self.pooling(outputs, read), fields), "tokens_read": read}
 
-    def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Prefixes:
+    def read(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Prefixes:
         """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
         outputs, _ = self.encode(fields, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
         return Prefixes(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
 
-    def halting_scores(
-        self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Mapping[str, Tensor]
-    ) -> Tensor:
+    def halting_scores(self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Fields) -> Tensor:
         """Return the halting scores (B, T). `outputs`, `prefixes`: see `Prefixes`."""
         # Without gradients: training could lower the loss by making the classifier over- or underconfident.
         with torch.no_grad():
@@ -149,7 +144,7 @@ class AdaptiveClassifier(EncoderClassifier):
         return halting_steps(self.halting(outputs, certainty)[..., 0], lengths).cumsum(dim=1)
 
     def at_thresholds(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
+        self, fields: Fields, lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K, C) and numbers of tokens read (B, K) for K `thresholds`, by one run of the encoder."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
@@ -189,12 +184,7 @@ class AdaptiveClassifier(EncoderClassifier):
         return f"reads {share[best]:.0%} of the tokens, macro recall {recall[best]:.3f}, {recall[-1]:.3f} reading all"
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the training loss of a batch (see `AdaptiveClassifier`), and the logits after the last token."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
@@ -296,7 +286,7 @@ class AdaptiveStep(ChunkStep):
         self.register_buffer("threshold", classifier.threshold)
         self.states = [*self.states, State("halting_score", (), 0.0), State("tokens_read", (), 0.0)]
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
+    def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
         outputs, encoder_states = self.read(fields, lengths, states)
         *pooling_before, before, tokens_before = states[len(encoder_states) :]
         logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before), fields)

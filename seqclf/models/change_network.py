@@ -206,12 +206,8 @@ def copied_units(old: Sequence[int], new: Sequence[int], size: int) -> Tensor:
 
 
 def _blocks_of(network: nn.Module) -> dict[str, Blocks]:
-    return {
-        f"{path}.{name}".lstrip("."): blocks
-        for path, module in network.named_modules()
-        if type(module) in BLOCKS
-        for name, blocks in BLOCKS[type(module)](module).items()
-    }
+    known = [(path, BLOCKS[type(part)](part)) for path, part in network.named_modules() if type(part) in BLOCKS]
+    return {f"{path}.{name}".lstrip("."): blocks for path, of_part in known for name, blocks in of_part.items()}
 
 
 # The functions below annotate modules as Any, because PyTorch annotates every submodule as Module or Tensor.

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor, nn
 
 from seqclf.config.build import arguments_of, build, locate, locate_subclass
@@ -52,9 +51,7 @@ class SequenceEncoder(nn.Module):
     # tokens, such as `parents` for trees.
     structure: tuple[str, ...] = ()
 
-    def forward(
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: HostLengths) -> tuple[Tensor, Tensor, HostLengths]:
         """Return the outputs (B, T', `size`), the lengths (B,) of the outputs, and the same lengths as a NumPy array.
 
         Each returned length is from 1 to T'. `tokens`: (B, T, `input_size`) float. `lengths`: (B,) int64.
@@ -101,9 +98,8 @@ def check_structure(names: Iterable[str], fields: Iterable[FieldSpec], where: st
             what, remedy = f"the field {name}, and the data has no such field", "rename a field"
             if name == PARENTS:
                 what, remedy = "trees, and the data has none", "set the kind of a field to tree"
-            raise InputError(
-                where, f"reads {what} (fields: {', '.join(present)})", f"{remedy}, or choose another model"
-            )
+            problem = f"reads {what} (fields: {', '.join(present)})"
+            raise InputError(where, problem, f"{remedy}, or choose another model")
 
 
 def build_encoder(
@@ -119,11 +115,8 @@ def build_encoder(
     settings = {**taken, **arguments, **encoder}
     built = build(settings, SequenceEncoder, "model.encoder._target_", input_size=input_size)
     if not isinstance(getattr(built, "size", None), int):
-        raise InputError(
-            f"model.encoder._target_={encoder['_target_']}",
-            "has no attribute size",
-            "set it to the channels of an output",
-        )
+        where = f"model.encoder._target_={encoder['_target_']}"
+        raise InputError(where, "has no attribute size", "set it to the channels of an output")
     return built
 
 
@@ -172,10 +165,7 @@ class EncoderClassifier(SequenceNetwork):
             token_specs(fields), embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
         )
         self.encoder = build_encoder(
-            encoder,
-            self.embedding.size,
-            encoder_arguments,
-            {"dropout": dropout, "field_specs": of_tokens},
+            encoder, self.embedding.size, encoder_arguments, {"dropout": dropout, "field_specs": of_tokens}
         )
         self.check_encoder(self.encoder)
         self.structure = tuple(self.encoder.structure)  # names of the fields that the encoder gets as encoded
@@ -193,7 +183,6 @@ class EncoderClassifier(SequenceNetwork):
         """Raise InputError, with the config key, if this class cannot use `encoder`. A subclass may reject some."""
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
-        """Return logits (B, C). See `SequenceNetwork.forward`."""
         outputs, output_lengths = self.encode(fields, lengths, host_lengths)
         return self.head(self.pooling(outputs, output_lengths), fields)
 

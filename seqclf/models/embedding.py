@@ -73,9 +73,7 @@ class BagEmbedding(nn.Embedding):
             highest = vectors.masked_fill(~present, float("-inf")).amax(dim=2)
             return torch.where(present.any(dim=2), highest, 0.0)
         total = torch.where(present, vectors, 0.0).sum(dim=2)
-        if self.combine == "sum":
-            return total
-        return total / present.sum(dim=2).clamp(min=1).to(total.dtype)
+        return total if self.combine == "sum" else total / present.sum(dim=2).clamp(min=1).to(total.dtype)
 
 
 class NumberProjection(nn.Linear):
@@ -192,11 +190,12 @@ class StaticFields(nn.Module):
         super().__init__()
         specs = static_specs(fields)
         self.size, self.pooled_size = size + (STATIC_HIDDEN if specs else 0), size
-        self.embedding = (
-            FieldEmbedding(specs, embedding_size=STATIC_SIZE, token_dropout=STATIC_NOISE, number_noise=STATIC_NOISE)
-            if specs
-            else None
-        )
+        sizes: dict[str, Any] = {
+            "embedding_size": STATIC_SIZE,
+            "token_dropout": STATIC_NOISE,
+            "number_noise": STATIC_NOISE,
+        }
+        self.embedding = FieldEmbedding(specs, **sizes) if specs else None
         self.names = [spec["name"] for spec in specs]
         self.hidden = nn.Linear(size + self.embedding.size, STATIC_HIDDEN) if self.embedding is not None else None
 

@@ -73,9 +73,8 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         for _ in range(1 if is_inside else model["members"])
     ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
-        raise InputError(
-            f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
-        )
+        problem = "has lazy modules, which a checkpoint cannot hold"
+        raise InputError(f"model._target_={target}", problem, "give their sizes")
     check_outputs(networks[0], fields)
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
@@ -93,9 +92,6 @@ def check_outputs(network: SequenceNetwork, fields: Sequence[FieldSpec]) -> None
     listed = list(network.extra_outputs)
     taken = [name for name in listed if name.casefold() in names or name.startswith("probability")]
     if taken := [*taken, *(name for name in listed if not name or listed.count(name) > 1)]:
-        kind = type(network)
-        raise InputError(
-            f"{kind.__module__}.{kind.__qualname__}",
-            f"has an extra output named '{taken[0]}': a field, a column of predictions, or twice the same",
-            "rename it in extra_outputs",
-        )
+        where = f"{type(network).__module__}.{type(network).__qualname__}"
+        problem = f"has an extra output named '{taken[0]}': a field, a column of predictions, or twice the same"
+        raise InputError(where, problem, "rename it in extra_outputs")

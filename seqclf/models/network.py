@@ -83,8 +83,8 @@ class SequenceNetwork(nn.Module):
     def fit_to(self, rows: SplitRows) -> None:
         """Set buffers by the training rows, such as scales.
 
-        Called once, before the first optimizer step: never after loading a checkpoint, on resuming, or after a change
-        of the structure. With several ranks, all get the buffers of the first rank.
+        Called once, before the first optimizer step, and never for a network with weights of a checkpoint. With several
+        ranks, all get the buffers of the first rank.
         """
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:

@@ -103,15 +103,12 @@ class Pooling(nn.Module):
 
     def _states_of(self, kind: str) -> list[State]:
         channels = (self.size // len(self.kinds),)
+        attention = [State("attention_sum", channels), State("attention_weight", (1,))]
         by_kind = {
             "last": [],
-            "mean": [State("mean_sum", channels, 0.0), State("mean_count", (1,), 0.0)],
+            "mean": [State("mean_sum", channels), State("mean_count", (1,))],
             "max": [State("max", channels, LOWEST)],
-            "attention": [
-                State("attention_sum", channels, 0.0),
-                State("attention_weight", (1,), 0.0),
-                State("attention_max", (1,), LOWEST),
-            ],
+            "attention": [*attention, State("attention_max", (1,), LOWEST)],
         }
         return by_kind[kind]
 

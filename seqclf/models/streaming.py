@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -87,7 +86,6 @@ class HeadsStep(nn.Module):
     `heads`: streaming forms of the heads. `reader`: the head whose linear layer reads the windows, None without one.
     """
 
-    more_inputs: Mapping[str, float] = MappingProxyType({})
     more_outputs: tuple[str, ...] = ()
 
     def __init__(self, network: Any, heads: Sequence[HeadStep], reader: Any):
@@ -95,13 +93,11 @@ class HeadsStep(nn.Module):
         self.network, self.reader = network, reader
         self.heads = nn.ModuleList(heads)
         self.of_front = network.front.step_states()
-        named = [
-            state._replace(name=f"{index}_{state.name}") for index, head in enumerate(heads) for state in head.states
-        ]
-        self.states: list[State] = [*self.of_front, *named]
+        self.states: list[State] = list(self.of_front)
+        for index, head in enumerate(heads):
+            self.states += [state._replace(name=f"{index}_{state.name}") for state in head.states]
 
     def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
-        """Return the `logits` (B, C) after the chunk and the new `states`. See `ChunkStep.forward`."""
         first = len(self.of_front)
         linear = None if self.reader is None else self.reader.of_windows
         reading, after = self.network.front.step(fields, lengths, states[:first], linear)

@@ -41,18 +41,17 @@ class TreeClassifier(EncoderClassifier):
     def training_loss(
         self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
-        """Return the loss over the trees and the labelled nodes (see `SequenceNetwork.training_loss`)."""
         embedded = self.embedding_dropout(self.embedding(fields))
-        roots, nodes = self.encoder.node_states(embedded, lengths, fields[PARENTS])
+        roots, states, positions = self.encoder.node_states(embedded, lengths, fields[PARENTS])
         logits = self.head(roots, fields).float()
         cost = total = loss(logits, labels)
         if self.node_loss and NODE_LABELS in fields:
-            codes = self.node_classes[fields[NODE_LABELS].flatten().index_select(0, nodes.positions)]
+            codes = self.node_classes[fields[NODE_LABELS].flatten().index_select(0, positions)]
             labelled = (codes >= 0).nonzero()[:, 0]
             if len(labelled):
-                row = nodes.positions.index_select(0, labelled) // fields[PARENTS].shape[1]
+                row = positions.index_select(0, labelled) // fields[PARENTS].shape[1]
                 of_rows = {name: fields[name].index_select(0, row) for name in self.static.names}
-                node_logits = self.head(nodes.states.index_select(0, labelled), of_rows).float()
+                node_logits = self.head(states.index_select(0, labelled), of_rows).float()
                 weight = self.node_loss * len(labelled)
                 of_nodes = loss(node_logits, codes[labelled])
                 total = (len(labels) * cost + weight * of_nodes) / (len(labels) + weight)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.models.classifier import SequenceEncoder
+from seqclf.models.network import HostLengths
 from seqclf.models.pooling import token_mask
 from seqclf.settings.base import Count
 
@@ -40,9 +41,8 @@ class SortedNodes(NamedTuple):
 def sort_nodes(parents: Tensor, lengths: Tensor, doublings: int | None = None) -> SortedNodes:
     """Sort the nodes of a batch of trees by depth, with operations that ONNX has.
 
-    `parents`: (B, T) int64 index of the parent of each node in the sequence, -1 for roots. `lengths`: (B,) number of
-    nodes of each tree. `doublings`: number of loop iterations, for depths up to 2**`doublings`; by default enough for
-    any tree.
+    `parents`: (B, T) int64 index of the parent of each node in its sequence, -1 for roots. `doublings`: number of loop
+    iterations, for depths up to 2**`doublings`; by default enough for any tree.
 
     >>> chain_and_pair = torch.tensor([[1, 2, -1], [2, 2, -1]])
     >>> nodes = sort_nodes(chain_and_pair, torch.tensor([3, 3]))
@@ -72,13 +72,6 @@ def sort_nodes(parents: Tensor, lengths: Tensor, doublings: int | None = None) -
 
 
 FORGET_BIAS = 1.0  # initial bias that keeps the forget gates open, so that gradients do not vanish after a few levels
-
-
-class NodeStates(NamedTuple):
-    """Hidden states (N, H) of N nodes, and their positions (N,) in the flattened batch (B * T)."""
-
-    states: Tensor
-    positions: Tensor
 
 
 class ChildSumCell(nn.Module):
@@ -120,7 +113,6 @@ class BinaryCell(nn.Module):
     def forward(
         self, gates: Tensor, forget_gates: Tensor, slots: Tensor, states: Tensor, cells: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """See `ChildSumCell.forward`."""
         count, size = forget_gates.shape
         children = states.new_zeros(2 * count, size).index_add(0, slots, states).view(count, 2 * size)
         memory = cells.new_zeros(2 * count, size).index_add(0, slots, cells).view(count, 2, size)
@@ -157,8 +149,8 @@ class TreeLSTM(SequenceEncoder):
         nn.init.constant_(self.input.bias[3 * hidden_size :], FORGET_BIAS)
 
     def forward(  # type: ignore[override]
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, parents: Tensor
-    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+        self, tokens: Tensor, lengths: Tensor, host_lengths: HostLengths, parents: Tensor
+    ) -> tuple[Tensor, Tensor, HostLengths]:
         """Return the state of each root as an output sequence of length 1 (see `SequenceEncoder.forward`).
 
         `parents`: (B, T) int64 index of the parent of each node, which comes after its children; -1 for the root, the
@@ -166,14 +158,15 @@ class TreeLSTM(SequenceEncoder):
         """
         nodes = sort_nodes(parents, lengths)
         roots = self.read_levels(tokens, lengths, nodes)[0][: len(lengths)]
-        return self.in_rows(roots, nodes, lengths)[:, None], torch.ones_like(lengths), _ones(host_lengths)
+        ones = None if host_lengths is None else np.ones_like(host_lengths)
+        return self.in_rows(roots, nodes, lengths)[:, None], torch.ones_like(lengths), ones
 
-    def node_states(self, tokens: Tensor, lengths: Tensor, parents: Tensor) -> tuple[Tensor, NodeStates]:
-        """Return the states of the roots (B, H) in the order of the batch, and the states of all nodes."""
+    def node_states(self, tokens: Tensor, lengths: Tensor, parents: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the states (B, H) of the roots and (N, H) of all nodes, and the positions (N,) of these in B * T."""
         nodes = sort_nodes(parents, lengths)
         levels = self.read_levels(tokens, lengths, nodes)
         states = torch.cat(levels)
-        return self.in_rows(levels[0], nodes, lengths), NodeStates(states, nodes.order[: len(states)])
+        return self.in_rows(levels[0], nodes, lengths), states, nodes.order[: len(states)]
 
     @staticmethod
     def in_rows(roots: Tensor, nodes: SortedNodes, lengths: Tensor) -> Tensor:
@@ -187,9 +180,8 @@ class TreeLSTM(SequenceEncoder):
         order = nodes.order[: int(lengths.sum())]
         counts, inner_counts = _level_sizes(nodes, order)
         # Compute the gate inputs that depend on a node's own token for all levels at once.
-        gates, forget_gates = self.input(tokens.flatten(0, 1).index_select(0, order)).split(
-            [3 * self.size, self.size], dim=1
-        )
+        of_tokens = self.input(tokens.flatten(0, 1).index_select(0, order))
+        gates, forget_gates = of_tokens.split([3 * self.size, self.size], dim=1)
         # Use split instead of slices, because the gradient of each slice would be as large as the whole tensor.
         sizes = [size for count, inner in zip(counts, inner_counts, strict=True) for size in (inner, count - inner)]
         gates_of, forget_gates_of = gates.split(sizes), forget_gates.split(sizes)
@@ -221,12 +213,7 @@ def _level_sizes(nodes: SortedNodes, order: Tensor) -> tuple[list[int], list[int
     depths = nodes.depths.index_select(0, order)
     counts = torch.bincount(depths)
     inner = torch.bincount(depths[nodes.is_inner.index_select(0, order)], minlength=len(counts))
-    both = torch.stack([counts, inner]).tolist()
-    return both[0], both[1]
-
-
-def _ones(host_lengths: np.ndarray | None) -> np.ndarray | None:
-    return None if host_lengths is None else np.ones_like(host_lengths)
+    return tuple(torch.stack([counts, inner]).tolist())
 
 
 class OnnxTreeLSTM(nn.Module):
@@ -252,7 +239,7 @@ class OnnxTreeLSTM(nn.Module):
             self.register_buffer(name, matrix.detach().t().contiguous())
 
     def forward(
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, parents: Tensor
+        self, tokens: Tensor, lengths: Tensor, host_lengths: HostLengths, parents: Tensor
     ) -> tuple[Tensor, Tensor, None]:
         time = tokens.shape[1]
         nodes = sort_nodes(parents, lengths, DOUBLINGS)

@@ -89,16 +89,12 @@ def checkpoints(
     """
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
     # Save `best.ckpt` at the end of a validation, so that the file holds the validated weights.
-    best = BestCheckpoint(
-        resumed, filename="best", monitor=monitor, mode="max", save_on_train_epoch_end=False, **common
-    )
-    # `last.ckpt` has its own callback, because Lightning's `save_last` saves only when the best checkpoint is saved
-    # too.
-    last = LastCheckpoint(filename="last", monitor=None, every_n_epochs=epochs, save_on_train_epoch_end=True, **common)
-    if every is None:
-        return [best, last]
-    inside = LastCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
-    return [best, last, inside]
+    of_best: dict[str, Any] = {"filename": "best", "monitor": monitor, "mode": "max", "save_on_train_epoch_end": False}
+    savers: list[ModelCheckpoint] = [BestCheckpoint(resumed, **of_best, **common)]
+    # `last.ckpt` has its own callback, because Lightning's `save_last` saves only with the best checkpoint.
+    common |= {"filename": "last", "monitor": None}
+    savers.append(LastCheckpoint(every_n_epochs=epochs, save_on_train_epoch_end=True, **common))
+    return savers if every is None else [*savers, LastCheckpoint(every_n_train_steps=every, save_top_k=1, **common)]
 
 
 class EarlyStopping(pl.callbacks.EarlyStopping):

@@ -98,10 +98,8 @@ def apply_change(
     task.hparams["frozen"] = frozen_weights(task.model)
     if (average := task.average) is not None:
         # The means are divided among copies as the weights are, so the averaged network computes the same function too.
-        means = average.values | {
-            name: widen(average.values[name]) for name, widen in changed.widenings.items() if name in average.values
-        }
-        average.renew(task.model, means)
+        widened = [(name, widen) for name, widen in changed.widenings.items() if name in average.values]
+        average.renew(task.model, average.values | {name: widen(average.values[name]) for name, widen in widened})
     for weight in task.model.parameters():
         weight.grad = None
     weights = sum(weight.numel() for weight in task.model.parameters())
@@ -123,12 +121,9 @@ def carry_optimizer(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Pa
     """
     require_changeable(optimizer)
     weights, old = dict(network.named_parameters()), {id(weight): name for name, weight in before.items()}
-    groups = {
-        old[id(weight)]: index
-        for index, group in enumerate(optimizer.param_groups)
-        for weight in group["params"]
-        if id(weight) in old
-    }
+    groups = dict[str, int]()
+    for index, group in enumerate(optimizer.param_groups):
+        groups |= {old[id(weight)]: index for weight in group["params"] if id(weight) in old}
     if not groups:
         raise InputError("optimizer", "holds no weight of this network", "give the optimizer that trains it")
     of_kind = {before[name].ndim > 1: index for name, index in groups.items()}
@@ -179,11 +174,8 @@ class StructureSchedule(Callback):
 
     def check(self, task: SequenceTask) -> None:
         """Raise InputError if a scheduled change cannot be made: all are tried on the meta device."""
-        trial: Any = SimpleNamespace(
-            model=copy.deepcopy(task.model).to("meta") if self.changes else None,
-            hparams=dict(task.hparams),
-            average=None,
-        )
+        model = copy.deepcopy(task.model).to("meta") if self.changes else None
+        trial: Any = SimpleNamespace(model=model, hparams=dict(task.hparams), average=None)
         for key, change in self.changes:
             apply_change(trial, None, change, key, seed=0)
 

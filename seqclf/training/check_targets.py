@@ -187,10 +187,8 @@ def _resolve_classifier(network: type[EncoderClassifier], settings: Mapping[str,
     check_arguments("model", encoder, rest, of_rest._replace(takes_any=True))
     # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
     # An encoder that reads the specs of the fields can be built only after the data is read.
-    if (
-        not any(is_foreign(target) for _, target in targets(inner, ""))
-        and "field_specs" not in arguments_of(encoder).names
-    ):
+    has_foreign = any(is_foreign(target) for _, target in targets(inner, ""))
+    if not has_foreign and "field_specs" not in arguments_of(encoder).names:
         arguments = {name: value for name, value in rest.items() if of_encoder.accepts(name)}
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             network.check_encoder(build({**inner, **arguments}, SequenceEncoder, input_size=1))

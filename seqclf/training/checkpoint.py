@@ -20,16 +20,9 @@ from seqclf.system.state_validation import COUNT, Each, Where, error_context, re
 
 TARGET = {"_target_": str}
 TENSORS = Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor"))
+PARTS = {"model": TARGET, "loss": TARGET, "optimizer": TARGET}
 SHAPE = {
-    "hyper_parameters": {
-        "dataset": dict,
-        "model": TARGET,
-        "loss": TARGET,
-        "optimizer": TARGET,
-        "monitor": (str, None),
-        "frozen": [str],
-        "seed": int,
-    },
+    "hyper_parameters": {"dataset": dict, **PARTS, "monitor": (str, None), "frozen": [str], "seed": int},
     "state_dict": TENSORS,
     "global_step": COUNT,
     "epoch": COUNT,
@@ -101,11 +94,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         except Exception as error:  # pickling the state of a callback may raise any exception
             refused = [first_line(error)]
         if refused:
-            raise InputError(
-                "trainer.callbacks",
-                f"the state of one cannot be in a checkpoint ({refused[0]})",
-                "return plain values and tensors from its state_dict",
-            )
+            problem = f"the state of one cannot be in a checkpoint ({refused[0]})"
+            raise InputError("trainer.callbacks", problem, "return plain values and tensors from its state_dict")
         write_checkpoint(Path(path), buffer.getbuffer())
 
 

@@ -11,12 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import (
-    BinaryAUROC,
-    BinaryAveragePrecision,
-    MulticlassAUROC,
-    MulticlassAveragePrecision,
-)
+from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, MulticlassAUROC, MulticlassAveragePrecision
 
 # torchmetrics warns about a class without rows, but this module handles such classes. torchmetrics also warns when a
 # resumed run computes scores before an update, because a checkpoint holds the counts but not the number of updates.
@@ -121,10 +116,7 @@ class EvaluationMetrics(EpochMetrics):
                 options |= {"num_classes": num_classes, "average": None}
             average_precision = BinaryAveragePrecision if positive is not None else MulticlassAveragePrecision
             auroc = BinaryAUROC if positive is not None else MulticlassAUROC
-            by_name: dict[str, Metric | MetricCollection] = {
-                "average_precision": average_precision(**options),
-                "auroc": auroc(**options),
-            }
+            by_name: Any = {"average_precision": average_precision(**options), "auroc": auroc(**options)}
             # Both metrics form one compute group, so they share one copy of the rows.
             self.ranking = MetricCollection(by_name, compute_groups=[list(by_name)])
 

@@ -66,12 +66,10 @@ class NotFiniteSteps(Callback):
         self.skipped_in_a_row += 1
         if not self.skip or self.skipped_in_a_row > MAX_SKIPPED:
             many = f", as that of the {MAX_SKIPPED} steps before" if self.skip else ""
-            raise InputError(
-                step,
-                f"{cause} {named}, is not finite{many}; the first such value is in {first}",
-                f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
-                f"{'' if self.skip else '; runtime.on_nan=skip leaves such steps out'}",
-            )
+            remedy = f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
+            remedy += "" if self.skip else "; runtime.on_nan=skip leaves such steps out"
+            problem = f"{cause} {named}, is not finite{many}; the first such value is in {first}"
+            raise InputError(step, problem, remedy)
         self.skipped += 1
         if self.skipped <= MAX_SHOWN:
             last = "; later ones are not shown" if self.skipped == MAX_SHOWN else ""
@@ -104,7 +102,7 @@ def _first_not_finite(task: SequenceTask, batches: Sequence[Batch]) -> str:
     for name, weight in weights:
         if not torch.isfinite(weight).all():
             return f"the weight {name}"
-    wrong = (name for name, weight in weights if weight.grad is not None and not torch.isfinite(weight.grad).all())
+    wrong = (name for name, weight in weights if not torch.isfinite(weight.grad).all())  # type: ignore[arg-type]
     return f"the gradient of {next(wrong, 'the loss')}"
 
 

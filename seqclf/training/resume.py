@@ -142,13 +142,9 @@ RESUMED = {  # what a checkpoint needs beside its weights
     LOGGED: dict,
     RECENT: dict,
 }
-SAVER = {  # shape of the state of a `ModelCheckpoint`, which deletes the files of earlier best epochs
-    "dirpath": str,
-    "best_model_path": str,
-    "kth_best_model_path": str,
-    "last_model_path": str,
-    "best_k_models": dict,
-}
+FILES = ("best_model_path", "kth_best_model_path", "last_model_path")
+# Shape of the state of a `ModelCheckpoint`, which deletes the files of earlier best epochs.
+SAVER = {"dirpath": str, **dict.fromkeys(FILES, str), "best_k_models": dict}
 DAMAGED = "it is damaged or of another version; train from the start"
 CONFIG_KEYS = {"dataset": "data", "frozen": "structure"}  # dict hyperparameter → config key, where the names differ
 
@@ -238,7 +234,6 @@ def _check_same_settings(where: str, before: Mapping[str, Any], now: Mapping[str
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:
     """A `ModelCheckpoint` may delete the files in its state, which must be in its own folder."""
     require(state, SAVER, f"callbacks.{name}")
-    files = [state[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
-    for file in [*files, *state["best_k_models"]]:
+    for file in [*(state[key] for key in FILES), *state["best_k_models"]]:
         if file and (not isinstance(file, str) or str(Path(file).parent) != state["dirpath"]):
             raise InputError(f"callbacks.{name}", f"{file} is not in its folder {state['dirpath']}")

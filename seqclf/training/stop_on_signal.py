@@ -33,8 +33,7 @@ class StopOnSignal(Checkpoint):
 
     def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if signals.requested() if self.ranks is None else self.ranks.signalled_before():
-            self._save(trainer)
-            _stop()
+            self._stop(trainer)
 
     def on_validation_batch_end(self, trainer: Any, task: Any, *arguments: Any) -> None:
         # A run with several ranks stops only at the end of the epoch, because the ranks may validate different numbers
@@ -46,17 +45,16 @@ class StopOnSignal(Checkpoint):
             if hasattr(counts, "started"):
                 counts.ready = counts.started = 1
                 counts.processed = counts.completed = 0
-        self._save(trainer)
-        _stop()
+        self._stop(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         if signals.requested() if self.ranks is None else self.ranks.signalled():
-            self._save(trainer)  # not each epoch has a checkpoint
-            _stop()
+            self._stop(trainer)  # not each epoch has a checkpoint
 
-    def _save(self, trainer: pl.Trainer) -> None:
+    def _stop(self, trainer: pl.Trainer) -> NoReturn:
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             trainer.save_checkpoint(self.path, weights_only=False)
+        signals.end()
 
 
 class RankSignals:
@@ -94,7 +92,3 @@ class RankSignals:
         self.sum.wait()
         self.sum = None
         return bool(self.count > 0)
-
-
-def _stop() -> NoReturn:
-    signals.end()

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -90,22 +90,8 @@ def named_scores(split: str, result: EpochScores) -> dict[str, float]:
 SCORES = [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
 SCORES += [f"validation/{name}" for name in RANKING_METRICS]
 # Column names of metrics.csv, which are also the keys of the rows in a checkpoint.
-COLUMNS = ["epoch", "step", "seconds", "step_ms", "tokens_per_s", "padding_efficiency", "memory_mb", "lr"]
-COLUMNS += SCORES
-
-
-class Speed(NamedTuple):
-    """Training speed in one epoch, from its start to its last step, with data loading but without validation.
-
-    `step_ms`: milliseconds per batch. `tokens_per_s`: tokens per second, without padding. `padding_efficiency`:
-    fraction of the tokens in the padded batches that are not padding. `memory_mb`: MB of the GPU, or of the process on
-    the CPU.
-    """
-
-    step_ms: float
-    tokens_per_s: float
-    padding_efficiency: float
-    memory_mb: float
+SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
+COLUMNS = ["epoch", "step", "seconds", *SPEED, "lr", *SCORES]
 
 
 class EpochRecord(Checkpoint):
@@ -127,12 +113,8 @@ class EpochRecord(Checkpoint):
         self._start_clock({}, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "history": list(self.history),
-            "seen": dict(self.counts),
-            "seconds": time.perf_counter() - self.start,
-            "validation": self.validation,
-        }
+        seconds = time.perf_counter() - self.start
+        return {"history": [*self.history], "seen": {**self.counts}, "seconds": seconds, "validation": self.validation}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = list(state_dict["history"])
@@ -171,7 +153,7 @@ class EpochRecord(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         # Reset the validation, so that an epoch without validation does not repeat the scores of the previous epoch.
         validation, self.validation = self.validation, None
-        speed = self._speed(task.device)._asdict()
+        speed = self._speed(task.device)
         values = {
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
@@ -184,25 +166,25 @@ class EpochRecord(Checkpoint):
         row = {name: values[name] for name in COLUMNS if name in values}
         self.history.append(row)
         if trainer.is_global_zero:
+            of_system = {f"system/{name}": value for name, value in speed.items()}
             for logger in trainer.loggers:
-                logger.log_metrics(
-                    {**{f"system/{name}": value for name, value in speed.items()}, "epoch": row["epoch"]}, row["step"]
-                )
+                logger.log_metrics({**of_system, "epoch": row["epoch"]}, row["step"])
             # The file is written after every epoch, so that a killed run keeps its record.
             self._write()
             if validation is not None:
                 self.show(row, _best_score(trainer) is not self.best)
 
-    def _speed(self, device: torch.device) -> Speed:
-        # The measured time ends with the last training batch and excludes validation.
+    def _speed(self, device: torch.device) -> dict[str, float]:
+        """Return `SPEED` from the start of the epoch to its last step, with data loading but without validation.
+
+        Tokens per second do not count padding. Memory is that of the GPU, or of the process on the CPU.
+        """
         seconds = max(self.last_step_end - self.start, 1e-9)
         memory = torch.cuda.max_memory_reserved(device) / 1e6 if device.type == "cuda" else resident_mb()
-        return Speed(
-            step_ms=round(1e3 * seconds / max(1, self.counts["updates"]), 3),
-            tokens_per_s=round(self.counts["tokens"] / seconds, 1),
-            padding_efficiency=round(self.counts["tokens"] / max(1, self.counts["cells"]), 4),
-            memory_mb=round(memory, 1),
-        )
+        step_ms = round(1e3 * seconds / max(1, self.counts["updates"]), 3)
+        efficiency = round(self.counts["tokens"] / max(1, self.counts["cells"]), 4)
+        values = (step_ms, round(self.counts["tokens"] / seconds, 1), efficiency, round(memory, 1))
+        return dict(zip(SPEED, values, strict=True))
 
     def _write(self) -> None:
         text = io.StringIO()
@@ -233,12 +215,7 @@ NOTE_INTERVAL_S = 1.0  # seconds between two updates of the displayed loss; each
 class TrainingProgress(Callback):
     """Shows a progress line with the number of optimizer steps in all epochs, which are numbered from 1.
 
-    The progress line is visible inside a `shown()` block:
-
-    ```python bar = TrainingProgress() trainer = pl.Trainer(max_epochs=3, callbacks=[bar], enable_progress_bar=False)
-    with bar.shown():
-        trainer.fit(task, datamodule=batches)
-    ```
+    The progress line is visible inside a block `with progress.shown()`, in which the trainer fits.
     """
 
     def __init__(self) -> None:

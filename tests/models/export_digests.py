@@ -17,11 +17,7 @@ TREE = [
     {"name": "parents", "kind": "parents", "node_classes": [2, -1, 0]},
 ]
 TREE_LSTM = {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
-TRANSFORMER = {
-    "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
-    "heads": 2,
-    "expansion": 2,
-}
+TRANSFORMER = {"encoder": {"_target_": "seqclf.models.transformer.Transformer"}, "heads": 2, "expansion": 2}
 NOT_RECURRENT = ("cell", "bidirectional", "layout")
 KINDS = ("lstm", "gru", "adaptive", "tree_lstm", "binary_tree_lstm", "transformer", "ensemble")
 

@@ -125,8 +125,7 @@ def test_precision_of_positions_does_not_follow_that_of_the_weights(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("pooling", "layers"),
-    [("mean+max+last", 1), pytest.param("attention", 2, marks=pytest.mark.soak)],
+    ("pooling", "layers"), [("mean+max+last", 1), pytest.param("attention", 2, marks=pytest.mark.soak)]
 )
 def test_the_exported_model_equals_torch(tmp_path, pooling, layers):
     model = classifier(pooling=pooling, layers=layers)

@@ -34,11 +34,7 @@ MODEL = {
     "number_noise": 0.1,
     "members": 1,
 }
-LOSS = {
-    "_target_": "seqclf.training.losses.CrossEntropy",
-    "class_weights": None,
-    "label_smoothing": 0.0,
-}
+LOSS = {"_target_": "seqclf.training.losses.CrossEntropy", "class_weights": None, "label_smoothing": 0.0}
 HEADS = {
     "_target_": "seqclf.models.auto.heads_classifier.HeadsClassifier",
     "heads": ["recurrent", "kernels", "statistics"],

@@ -126,8 +126,7 @@ def test_another_optimizer_gets_the_keys_that_it_takes():
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [("LBFGS", "doesn't support per-parameter options"), ("Muon", "2D parameters")],
+    ("name", "reason"), [("LBFGS", "doesn't support per-parameter options"), ("Muon", "2D parameters")]
 )
 def test_an_optimizer_that_cannot_train_a_model_is_refused_before_any_data_is_read(name, reason):
     settings = {**defaults("optimizer", "own"), "_target_": f"torch.optim.{name}"}

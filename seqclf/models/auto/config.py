@@ -100,10 +100,9 @@ def _explanation(
 ) -> str:
     kinds = []
     if numbers:
-        what = "with missing values" if masks else f"with order (autocorrelation {order:.2f})"
-        kinds.append(
-            f"numbers {what if masks or found['dilations'] else f'without order (autocorrelation {order:.2f})'}"
-        )
+        has_order = "with" if found["dilations"] else "without"
+        what = "with missing values" if masks else f"{has_order} order (autocorrelation {order:.2f})"
+        kinds.append(f"numbers {what}")
     if vocabularies:
         kinds.append(f"{max(vocabularies):,} {'words' if max(vocabularies) > WORDS else 'ids'}")
     names = [entry if isinstance(entry, str) else str(entry.get("_target_")) for entry in found["heads"]]
@@ -189,15 +188,11 @@ def _flat_keys() -> list[Any]:
     for part in (FrontConfig, RecurrentConfig, HeadsConfig):
         hints = get_type_hints(part, include_extras=True)
         for entry in fields(part):
+            kind, default = hints[entry.name], entry.default
+            if default is MISSING:
+                kind, default = kind | Literal["auto"], AUTO
             if entry.name not in ("front", "recurrent"):
-                kind, is_auto = hints[entry.name], entry.default is MISSING
-                keys.append(
-                    (
-                        entry.name,
-                        kind | Literal["auto"] if is_auto else kind,
-                        field(default=AUTO if is_auto else entry.default),
-                    )
-                )
+                keys.append((entry.name, kind, field(default=default)))
     return keys
 
 

@@ -102,10 +102,8 @@ class FrozenOutputs:
         positions = np.arange(count)
         inside = positions < self.lengths[rows][:, None]
         index = np.where(inside, self.starts[rows][:, None] + positions, self.starts[rows][:, None])
-        arrays = {name: self.arrays[name][rows] for name in (MEANS, STATISTICS)} | {
-            WINDOWS: self.arrays[WINDOWS][index]
-        }
-        return {name: torch.from_numpy(values) for name, values in arrays.items()}
+        at = {MEANS: rows, STATISTICS: rows, WINDOWS: index}
+        return {name: torch.from_numpy(self.arrays[name][places]) for name, places in at.items()}
 
 
 def feature_cache(network: nn.Module, rows: SplitRows) -> FrozenOutputs | None:

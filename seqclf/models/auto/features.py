@@ -14,7 +14,7 @@ from seqclf.models.streaming import LOWEST, State
 
 VIEWS = 3
 # Sums of squares of the largest input do not overflow in the float32 states of a stream.
-MAX_RAW, MAX_SCALED, MAX_INPUT = 20.0, 100.0, 1e15
+MAX_RAW, MAX_SCALED, MAX_VALUE = 20.0, 100.0, 1e15  # larger inputs are clipped
 
 
 def make_views(values: Tensor, lengths: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ def make_views(values: Tensor, lengths: Tensor) -> Tensor:
 def _clipped(values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return values (B, D, T) that are 0 at padding, and (B, 1, T) False at padding."""
     valid = token_mask(lengths, values.shape[-1])[:, None]
-    return torch.where(valid, values, 0).clamp(-MAX_INPUT, MAX_INPUT), valid
+    return torch.where(valid, values, 0).clamp(-MAX_VALUE, MAX_VALUE), valid
 
 
 def _stacked(scored: Tensor, changes: Tensor, values: Tensor) -> Tensor:
@@ -86,7 +86,6 @@ def running_views(
 
 
 STATISTICS = 6  # for each channel, see `Pooled.columns`
-MAX_VALUE = 1e15  # larger values are clipped, so that no sum of squares overflows
 
 
 class Pooled(NamedTuple):
@@ -189,9 +188,8 @@ class NumberPool:
     def states(self) -> list[State]:
         """Return the states that `Pooled.kept` gives, before the first token."""
         starts, shapes = {"lowest": -LOWEST, "highest": LOWEST}, {"tokens": (1,)}
-        return [
-            State(f"pool_{name}", shapes.get(name, (self.width,)), starts.get(name, 0.0)) for name in Pooled._fields
-        ]
+        width = (self.width,)
+        return [State(f"pool_{name}", shapes.get(name, width), starts.get(name, 0.0)) for name in Pooled._fields]
 
 
 def _present(values: Tensor, masked: int) -> Tensor:

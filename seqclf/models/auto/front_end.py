@@ -130,10 +130,9 @@ class FrontEnd(nn.Module):
         self.crossed_channels, self.crossed_ids = crossed_sizes(fields)
         self.plain_size = plain_size(fields)
         self.statistic_size = self.plain_size + 2 * self.crossed_channels * sum(self.crossed_ids)  # S
-        self.register_buffer("window_mean", torch.zeros(self.window_size))
-        self.register_buffer("window_scale", torch.ones(self.window_size))
-        self.register_buffer("statistic_mean", torch.zeros(self.statistic_size))
-        self.register_buffer("statistic_scale", torch.ones(self.statistic_size))
+        for name, size in (("window", self.window_size), ("statistic", self.statistic_size)):
+            self.register_buffer(f"{name}_mean", torch.zeros(size))
+            self.register_buffer(f"{name}_scale", torch.ones(size))
 
     @torch.no_grad()
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, linear: Linear | None = None) -> FrontOutputs:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from seqclf.batching.split_rows import SplitRows
@@ -71,12 +70,5 @@ class Head(nn.Module):
 def require_statistics(inputs: int) -> None:
     """Raise InputError if a head of statistics has no `inputs`, as for words alone."""
     if not inputs:
-        raise InputError(
-            "model.heads", "has a head of statistics, and there are neither numbers nor few ids", "remove it"
-        )
-
-
-def masked_columns(weight: Tensor, share: float) -> Tensor:
-    """Return `weight` (P, K) with a random fraction `share` of its columns set to zero: inputs that a batch misses."""
-    keep = torch.rand(weight.shape[1], device=weight.device) >= share
-    return weight * keep
+        problem = "has a head of statistics, and there are neither numbers nor few ids"
+        raise InputError("model.heads", problem, "remove it")

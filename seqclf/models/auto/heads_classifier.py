@@ -96,9 +96,8 @@ class HeadsClassifier(SequenceNetwork):
         self.front.fit(rows, self.config.front.kernel_seed)
         outputs = feature_cache(self, rows)
         if outputs is not None:
-            means, statistics = (
-                torch.from_numpy(np.array(outputs.arrays[name], np.float32)) for name in (MEANS, STATISTICS)
-            )
+            arrays = (np.array(outputs.arrays[name], np.float32) for name in (MEANS, STATISTICS))
+            means, statistics = map(torch.from_numpy, arrays)
         else:
             means, statistics = self._means_and_statistics(rows)
         for head in dict.fromkeys(self.heads):
@@ -108,7 +107,7 @@ class HeadsClassifier(SequenceNetwork):
         """Means are rounded as in `FrozenOutputs`; if N is large, a sample of the rows is read."""
         closed = any(getattr(head, "closed_form", False) for head in self.heads)
         chosen = np.arange(len(rows)) if closed else sample(rows, FITTED_MEANS, self.config.front.kernel_seed)
-        means = torch.zeros(len(chosen), self.front.mean_size if self._reads("reads_means") else 0)
+        means = torch.zeros(len(chosen), self.front.mean_size if any(head.reads_means for head in self.heads) else 0)
         statistics = torch.zeros(len(chosen), self.front.statistic_size)
         for batch in rows.batches(chosen):
             reading = self.front(batch.fields, batch.lengths)
@@ -127,9 +126,6 @@ class HeadsClassifier(SequenceNetwork):
         Rows that set no weights, because there are too many, get their logits by the final weights.
         """
         return None if len(self.names) == 1 or not len(rows) else cross_fitted(self, rows, fifth)
-
-    def _reads(self, name: str) -> bool:
-        return any(getattr(head, name) for head in self.heads)
 
     def read(self, fields: Fields, lengths: Tensor) -> list[FrontOutputs]:
         """Return what each member reads in a batch. In training, `fields` may hold outputs of `FrozenOutputs`."""
@@ -175,7 +171,6 @@ class HeadsClassifier(SequenceNetwork):
         return {"logits": self.added(of_members), **{name: logits[name] for name in names}}
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
-        """Return logits (B, C). See `SequenceNetwork.forward`."""
         return self.added(self.head_logits(fields, lengths, host_lengths))
 
     def added(self, logits: Sequence[Sequence[Tensor]]) -> Tensor:

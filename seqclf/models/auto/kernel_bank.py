@@ -153,9 +153,8 @@ class KernelBank(nn.Module):
                 # A few operators, as the time of an export grows with their number.
                 inputs = self._padded(views, group, dilation, history)
                 weights = self.taps[group].view(OUTPUTS, TAPS, inputs.shape[2]).transpose(1, 2)
-                outputs = functional.conv1d(
-                    inputs.flatten(1, 2), weights, first.flatten(), dilation=dilation, groups=VIEWS
-                )
+                inputs, bias = inputs.flatten(1, 2), first.flatten()
+                outputs = functional.conv1d(inputs, weights, bias, dilation=dilation, groups=VIEWS)
                 outputs = outputs - NEVER * padding[:, None]
             else:
                 # The products add the first bias, and what is far below it at padding.
@@ -163,7 +162,5 @@ class KernelBank(nn.Module):
                 inputs = self._unfold(views, group, dilation, ones, padding, history=history)
                 outputs = torch.bmm(weights, inputs).view(OUTPUTS, batch, time)
                 away = away[..., None]
-            yield [
-                outputs.clamp(0, 1) if bias == 0 else (outputs + away[:, bias]).clamp(0, 1)
-                for bias in range(self.biases)
-            ]
+            others = ((outputs + away[:, bias]).clamp(0, 1) for bias in range(1, self.biases))
+            yield [outputs.clamp(0, 1), *others]

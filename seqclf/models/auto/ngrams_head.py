@@ -64,7 +64,6 @@ class NgramsHead(Head):
         self.register_buffer("bias", torch.zeros(num_classes))
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
-        """Return logits (B, C). See `Head.forward`."""
         return self.logits(self.total(self.codes_of(fields, lengths)))
 
     def logits(self, total: Tensor) -> Tensor:
@@ -124,7 +123,9 @@ class NgramsHead(Head):
         chosen = np.sort(rows.sample(len(rows), MAX_TOKENS, seed=0))
         counts = self._counts(rows, chosen)
         groups = None if rows.split.groups is None else np.asarray(rows.split.groups)[chosen]
-        self._set(counts, *_fit_linear(counts, rows.labels[chosen], len(self.bias), groups))
+        values, weights, bias = _fit_linear(counts, rows.labels[chosen], len(self.bias), groups)
+        self.table.copy_(torch.from_numpy(np.column_stack([weights * values[:, None], values**2])))
+        self.bias.copy_(torch.from_numpy(bias))
         self.bias += torch.from_numpy(np.log(rows.class_weights)).to(self.bias)
 
     def _counts(self, rows: SplitRows, chosen: np.ndarray) -> Any:
@@ -145,14 +146,8 @@ class NgramsHead(Head):
         self.known.copy_(torch.from_numpy(known))
         place = code % len(known)
         kept = known[place] == code
-        return sparse.csr_matrix(
-            (counts[kept].astype(np.float64), (row[kept], place[kept])), shape=(len(chosen), len(known))
-        )
-
-    def _set(self, counts: Any, values: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> None:
-        table = np.column_stack([weights * values[:, None], values**2])
-        self.table.copy_(torch.from_numpy(table))
-        self.bias.copy_(torch.from_numpy(bias))
+        cells = counts[kept].astype(np.float64), (row[kept], place[kept])
+        return sparse.csr_matrix(cells, shape=(len(chosen), len(known)))
 
 
 def _fit_linear(
@@ -226,7 +221,6 @@ class NgramsStep(HeadStep):
     def forward(
         self, fields: Fields, lengths: Tensor, reading: FrontOutputs, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Read a chunk. See `HeadStep.forward`."""
         high, low, count, total = states
         token = torch.cat([high.long() * PART + low.long(), self.head.tokens(fields)], dim=1)
         positions = torch.arange(token.shape[1] - (LONGEST - 1), device=token.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +12,11 @@ from torch.nn import functional
 from seqclf.data.field_spec import FieldSpec, id_specs, number_specs, scaled_flags, token_specs
 from seqclf.models.auto.config import RecurrentConfig
 from seqclf.models.auto.front_end import FrontEnd, FrontOutputs
-from seqclf.models.auto.head import Head, masked_columns
+from seqclf.models.auto.head import Head
 from seqclf.models.embedding import FieldEmbedding, StaticFields
 from seqclf.models.network import Fields, HostLengths
 from seqclf.models.pooling import Pooling, token_mask
-from seqclf.models.rnn.recurrent import Recurrent
+from seqclf.models.rnn.recurrent import Recurrent, RecurrentStep
 from seqclf.models.streaming import HeadStep, State
 
 KERNEL_DROPOUT = 0.1  # fraction of the input channels that a training batch does not see
@@ -25,9 +25,8 @@ KERNEL_DROPOUT = 0.1  # fraction of the input channels that a training batch doe
 class MaskedNorm(nn.Module):
     """Batch normalization over the tokens of a batch that are not padding.
 
-    In training, the statistics are those of the batch, which enter the running ones with the weight `momentum`.
-    Evaluation uses the running ones, so the output for a token depends only on the token. `eps` bounds the factor of a
-    channel that is nearly constant.
+    `momentum`: weight of the statistics of a batch in the running ones, which evaluation uses, so that the output for a
+    token depends only on the token. `eps` bounds the factor of a channel that is nearly constant.
 
     >>> norm = MaskedNorm(2).eval()
     >>> norm(torch.ones(1, 3, 2), torch.ones(1, 3, 1)).shape
@@ -80,23 +79,12 @@ class RecurrentHead(Head):
 
     noise: Tensor
 
-    def __init__(
-        self,
-        front: FrontEnd,
-        fields: Sequence[FieldSpec],
-        num_classes: int,
-        config: RecurrentConfig,
-    ):
+    def __init__(self, front: FrontEnd, fields: Sequence[FieldSpec], num_classes: int, config: RecurrentConfig):
         super().__init__(front, fields, num_classes)
         self.window, self.inputs = front.window, front.window_size
         with_ids = id_specs(token_specs(fields))
-        self.embedding = (
-            FieldEmbedding(
-                with_ids, embedding_size=config.embedding_size, token_dropout=config.token_dropout, number_noise=0.0
-            )
-            if with_ids
-            else None
-        )
+        sizes: dict[str, Any] = {"embedding_size": config.embedding_size, "token_dropout": config.token_dropout}
+        self.embedding = FieldEmbedding(with_ids, **sizes, number_noise=0.0) if with_ids else None
         embedded = self.embedding.size if self.embedding is not None else 0
         size, reads = config.projection_size, config.convolution
         self.project = nn.Linear(self.inputs + embedded, size)
@@ -135,7 +123,6 @@ class RecurrentHead(Head):
         return functional.linear(windows, self.project.weight[:, first : first + windows.shape[2]])
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
-        """Return logits (B, C). See `Head.forward`."""
         values, mask = self.normed(self.projected(fields, lengths, reading), reading.lengths)
         lengths = reading.lengths
         host_lengths = None if host_lengths is None else (host_lengths + self.window - 1) // self.window
@@ -165,7 +152,9 @@ class RecurrentHead(Head):
 
     def projected(self, fields: Fields, lengths: Tensor, reading: FrontOutputs) -> Tensor:
         """Return the values (B, N, P) of the linear layer."""
-        weight = masked_columns(self.project.weight, KERNEL_DROPOUT) if self.training else self.project.weight
+        weight = self.project.weight
+        if self.training:
+            weight = weight * (torch.rand(weight.shape[1], device=weight.device) >= KERNEL_DROPOUT)
         total: Tensor | None = None
         if self.inputs:
             windows = reading.windows
@@ -195,15 +184,13 @@ class RecurrentHeadStep(HeadStep):
 
     def __init__(self, head: RecurrentHead):
         super().__init__(head)
-        recurrent: Any = head.recurrent.streaming()
-        self.recurrent = recurrent
+        self.recurrent = recurrent = cast(RecurrentStep, head.recurrent.streaming())
         margin = [State("convolution", (head.margins[0], head.project.out_features))] if head.margins[0] > 0 else []
         self.states = [*margin, *recurrent.states, *head.pooling.states]
 
     def forward(
         self, fields: Fields, lengths: Tensor, reading: FrontOutputs, states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor]]:
-        """Read a chunk. See `HeadStep.forward`."""
         head, remaining, after = self.head, list(states), []
         values, mask = head.normed(head.projected(fields, lengths, reading), lengths)
         if head.convolution is not None:

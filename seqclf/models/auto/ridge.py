@@ -33,9 +33,7 @@ class Ridge(NamedTuple):
     scales: np.ndarray
 
 
-def fit_ridge(
-    features: Tensor, scale: Tensor, labels: np.ndarray, num_classes: int, group: np.ndarray | None = None
-) -> Ridge:
+def fit_ridge(features: Tensor, labels: np.ndarray, num_classes: int, group: np.ndarray | None = None) -> Ridge:
     """Fit a ridge classifier to N rows.
 
     The scores are a regression on targets of ±1 per class. The logits are a sum of three terms, each with a scale of at
@@ -43,16 +41,15 @@ def fit_ridge(
     the class frequencies, and the frequency itself, which is the mean of the score up to a constant. Where features
     tell rare classes apart, a log frequency takes too many rows from them.
 
-    `features`: (N, F) float32. `scale`: factor (F,) float64 of each feature, under an equal penalty. `labels`: (N,)
-    class numbers; a class may have no row. `group`: code (N,) of each row, None if each row is its own group. The work
-    grows with the squares of the sizes of the groups, see `rows_per_group`.
+    `features`: (N, F) float32. `labels`: (N,) class numbers; a class may have no row. `group`: code (N,) of each row,
+    None if each row is its own group. The work grows with the squares of the sizes of the groups (`rows_per_group`).
     """
     rows = len(labels)
     group = np.arange(rows) if group is None else np.unique(group, return_inverse=True)[1]
     mean = torch.cat([block.double().mean(0) for block in features.split(BLOCK, 1)])
     targets = torch.full((rows, num_classes), -1.0, dtype=torch.float64)
     targets[torch.arange(rows), torch.from_numpy(labels)] = 1.0
-    vectors, squares = _singular(features, mean, scale)
+    vectors, squares = _singular(features, mean)
     centred = targets - targets.mean(0)
     along = vectors.T @ centred
     # The features of equal rows differ by rounding noise, which must not be fitted.
@@ -80,38 +77,33 @@ def fit_ridge(
     duals = vectors @ (along / (squares + penalty)[:, None])
     # The product of the centred features and the duals, without a centred copy of the features.
     products = torch.cat([(duals.T @ block.double()).T for block in features.split(BLOCK, 1)])
-    weight = (products - mean[:, None] * duals.sum(0)) * scale[:, None].square() * scales[0]
+    weight = (products - mean[:, None] * duals.sum(0)) * scales[0]
     bias = torch.from_numpy(scales[1] * np.log((counts + 1) / (rows + num_classes)) + scales[2] * counts / rows)
     return Ridge(mean, weight, bias, held_out, scales)
 
 
-def _blocks(features: Tensor, mean: Tensor, scale: Tensor) -> Iterator[Tensor]:
-    """Yield the centred and scaled features, (N, ≤ BLOCK) float64 at a time."""
-    for block, middle, factor in zip(features.split(BLOCK, 1), mean.split(BLOCK), scale.split(BLOCK), strict=True):
-        yield (block.double() - middle).mul_(factor)
-
-
-def _singular(features: Tensor, mean: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def _singular(features: Tensor, mean: Tensor) -> tuple[Tensor, Tensor]:
     """Return the left singular vectors (N, R) of the centred features and the squares (R,) of the singular values."""
     rows, width = features.shape
+
+    def blocks() -> Iterator[Tensor]:
+        """Yield the centred features, (N, ≤ BLOCK) float64 at a time."""
+        for block, middle in zip(features.split(BLOCK, 1), mean.split(BLOCK), strict=True):
+            yield block.double() - middle
+
     if rows <= width:
         # NumPy computes half of a symmetric product, and PyTorch all of it.
         gram = np.zeros((rows, rows))
-        for block in _blocks(features, mean, scale):
+        for block in blocks():
             gram += block.numpy() @ block.numpy().T
         squares, vectors = map(torch.from_numpy, np.linalg.eigh(gram))
         return vectors, squares.clamp(min=0)
-    covariance = torch.cat(
-        [
-            torch.cat([left.T @ right for right in _blocks(features, mean, scale)], 1)
-            for left in _blocks(features, mean, scale)
-        ]
-    )
+    covariance = torch.cat([torch.cat([left.T @ right for right in blocks()], 1) for left in blocks()])
     squares, axes = torch.linalg.eigh(covariance)
     kept = squares > 1e-12 * squares[-1]  # rounding noise has no direction
     squares, axes = squares[kept], axes[:, kept] / squares[kept].sqrt()
     vectors = torch.zeros(rows, len(squares), dtype=torch.float64)
-    for block, part in zip(_blocks(features, mean, scale), axes.split(BLOCK), strict=True):
+    for block, part in zip(blocks(), axes.split(BLOCK), strict=True):
         vectors += block @ part
     return vectors, squares
 
@@ -141,9 +133,8 @@ def _group_rows(group: np.ndarray) -> list[Tensor]:
     order = np.argsort(group, kind="stable")
     sizes = np.bincount(group)
     starts = np.cumsum(sizes) - sizes
-    return [
-        torch.from_numpy(order[starts[sizes == size][:, None] + np.arange(size)]) for size in np.unique(sizes).tolist()
-    ]
+    places = (starts[sizes == size][:, None] + np.arange(size) for size in np.unique(sizes).tolist())
+    return [torch.from_numpy(order[of_size]) for of_size in places]
 
 
 def _held_out_residuals(residuals: Tensor, vectors: Tensor, shrunk: Tensor, blocks: list[Tensor]) -> Tensor:

@@ -75,7 +75,6 @@ class KernelsHead(Head):
         return torch.cat([scaled, statistics[:, : self.plain_size], *(part.float() for part in hot)], dim=1)
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
-        """Return logits (B, C). See `Head.forward`."""
         features = self.features(reading.means, reading.statistics, fields)
         if self.training and not self.closed_form:
             features = functional.dropout(features, FEATURE_DROPOUT)
@@ -97,8 +96,7 @@ class KernelsHead(Head):
         features, labels, groups = self.features(means, statistics, static).cpu(), rows.labels, rows.split.groups
         if groups is not None and len(kept := _rows_of_groups(groups, features.shape[1])) < len(labels):
             features, labels, groups = features[kept], labels[kept], groups[kept]
-        unit = torch.ones(features.shape[1], dtype=torch.float64)
-        ridge = fit_ridge(features, unit, labels, len(self.bias), groups)
+        ridge = fit_ridge(features, labels, len(self.bias), groups)
         # The bias joins the centre of the features in float64.
         prior = torch.from_numpy(np.log(rows.class_weights))
         self.weight.copy_(ridge.weight.T)
@@ -151,7 +149,6 @@ class StatisticsHead(Head):
         return torch.cat([statistics, ramps.flatten(1)], dim=1)
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, reading: FrontOutputs) -> Tensor:
-        """Return logits (B, C). See `Head.forward`."""
         statistics = reading.statistics[:, : self.size]
         if self.training:
             statistics = statistics + NOISE * torch.randn_like(statistics)

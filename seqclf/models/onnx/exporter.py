@@ -32,6 +32,7 @@ from seqclf.models.streaming import STATE_INPUT, STATE_OUTPUT, ChunkStep
 # Sizes of the example inputs. No size is 1, because the exporter treats an axis of size 1 as fixed. EXAMPLE_TIME is
 # large enough for encoders that shorten the time axis. Networks that say by how much get as many more tokens.
 EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
+NO_STEP = "return None from streaming, and the bundle has no step"
 
 
 class _Exported(nn.Module):
@@ -134,25 +135,16 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     with _exporting():
         exported = _ExportedStep(step).eval()
         try:
-            program = _converted(
-                exported,
-                (*_arguments(tensors), states),
-                [*tensors, *(STATE_INPUT + state.name for state in step.states)],
-                ["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
-                (field_axes, length_axes, state_axes),
-            )
+            inputs = [*tensors, *(STATE_INPUT + state.name for state in step.states)]
+            outputs = ["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)]
+            axes = (field_axes, length_axes, state_axes)
+            program = _converted(exported, (*_arguments(tensors), states), inputs, outputs, axes)
         except Exception as error:  # a third-party encoder may raise any exception
-            raise InputError(
-                "model.encoder",
-                f"its streaming cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
-                "return None from streaming, and the bundle has no step",
-            ) from error
+            problem = f"its streaming cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})"
+            raise InputError("model.encoder", problem, NO_STEP) from error
     if _has_fixed_axis(program, tensors.keys() - static):
-        raise InputError(
-            "model.encoder",
-            "its streaming fixes the number of sequences or tokens",
-            "use sizes of its inputs only, or return None from streaming, and the bundle has no step",
-        )
+        remedy = f"use sizes of its inputs only, or {NO_STEP}"
+        raise InputError("model.encoder", "its streaming fixes the number of sequences or tokens", remedy)
     _finish(program.model, exported)
     _name_axes(program.model.graph, set(tensors) - static - {"lengths"})
     program.save(str(path), external_data=False)
@@ -169,11 +161,9 @@ def _exportable_copy(classifier: nn.Module, key: str) -> Any:
     try:
         network: Any = copy.deepcopy(classifier).cpu().float().eval()
     except Exception as error:  # third-party code may raise any exception
-        raise InputError(
-            key,
-            f"cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {first_line(error)})",
-            "keep locks, files and computed tensors, as those of torch.nn.utils.weight_norm, out of its attributes",
-        ) from None
+        reason = f"the network cannot be copied ({type(error).__name__}: {first_line(error)})"
+        remedy = "keep locks, files and computed tensors, as those of torch.nn.utils.weight_norm, out of its attributes"
+        raise InputError(key, f"cannot be exported to ONNX: {reason}", remedy) from None
     # ONNX lacks functions of some parametrizations, such as the matrix exponential of an orthogonal weight. In
     # evaluation mode, the weight is constant.
     for module in [part for part in network.modules() if parametrize.is_parametrized(part)]:
@@ -221,16 +211,8 @@ def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor
 
 def _converted(exported: nn.Module, arguments: Any, inputs: list[str], outputs: list[str], axes: Any) -> Any:
     replace_modules(exported)
-    return torch.onnx.export(
-        exported,
-        arguments,
-        dynamo=True,
-        input_names=inputs,
-        output_names=outputs,
-        dynamic_shapes=axes,
-        opset_version=OPSET,
-        verbose=False,
-    )
+    names = {"input_names": inputs, "output_names": outputs, "dynamic_shapes": axes}
+    return torch.onnx.export(exported, arguments, dynamo=True, **names, opset_version=OPSET, verbose=False)
 
 
 def _has_fixed_axis(program: Any, fields: Collection[str]) -> bool:
@@ -255,10 +237,9 @@ def _exporting() -> Iterator[None]:
 
 def _finish(model: Any, exported: nn.Module) -> None:
     _inline_functions(model, exported)
-    # Collect all names of a shared weight, because the exporter keeps only one of these names.
-    parameters = exported.named_parameters(remove_duplicate=False)
-    buffers = exported.named_buffers(remove_duplicate=False)
-    tensors = dict((*parameters, *buffers))
+    # All names of a shared weight, of which the exporter keeps only one.
+    kinds: Any = (exported.named_parameters, exported.named_buffers)
+    tensors = {name: tensor for named in kinds for name, tensor in named(remove_duplicate=False)}
     _name_by_first(model.graph.initializers, tensors)
     make_canonical(model, tensors.keys())
 

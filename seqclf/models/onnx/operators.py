@@ -41,10 +41,8 @@ class OnnxLayer(nn.Module):
         module = directions[0]
         self.operator = module.mode.partition("_")[0]  # the mode of an nn.RNN is RNN_TANH
         count = len(directions)
-        self.attributes: dict[str, Any] = {
-            "direction": "bidirectional" if count == 2 else "forward",
-            "hidden_size": module.hidden_size,
-        }
+        direction = "bidirectional" if count == 2 else "forward"
+        self.attributes: dict[str, Any] = {"direction": direction, "hidden_size": module.hidden_size}
         if self.operator == "GRU":
             self.attributes["linear_before_reset"] = 1  # PyTorch applies the reset gate after the linear layer
         self.state_shape = (count, module.hidden_size)

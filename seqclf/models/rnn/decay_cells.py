@@ -59,7 +59,7 @@ class DecayGRU(RecurrentCell):
     def step(  # type: ignore[override]
         self, inputs: Tensor, state: Mapping[str, Tensor], observed: Tensor
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """See `RecurrentCell.step`. `observed`: (B, 3 W) values, masks and elapsed times."""
+        """Step by `observed`: (B, 3 W) values, masks and elapsed times."""
         values, masks, elapsed = observed.split(self.width, dim=-1)
         last = torch.where(masks > 0, values, state["last"])
         decayed = last * torch.exp(-(self.rate * elapsed + self.offset).relu())
@@ -75,11 +75,9 @@ def _numbers_of(field: str, specs: Sequence[FieldSpec]) -> int:
     width, rest = divmod(spec["width"], PARTS)
     # Masks are not scaled, and values and elapsed times are.
     if rest or spec.get("scaled") != [True] * width + [False] * width + [True] * width:
-        raise InputError(
-            f"{KEY}={field}",
-            "is not a field of scaled numbers with masks and elapsed times",
-            f"set data.fields.{field}.missing=last and data.fields.{field}.since=TIME_FIELD, or since=tokens",
-        )
+        problem = "is not a field of scaled numbers with masks and elapsed times"
+        remedy = f"set data.fields.{field}.missing=last and data.fields.{field}.since=TIME_FIELD, or since=tokens"
+        raise InputError(f"{KEY}={field}", problem, remedy)
     return width
 
 

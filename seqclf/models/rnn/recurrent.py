@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceEncoder
+from seqclf.models.network import HostLengths
 from seqclf.models.onnx.operators import STATE_NAMES, OnnxLayer
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.models.streaming import State
@@ -41,11 +41,8 @@ def flip_order(lengths: Tensor, longest: int) -> Tensor:
 def check_residual_layers(residual_layers: int, layers: int) -> None:
     """Raise InputError unless an encoder has a layer below its residual layers."""
     if residual_layers >= layers:
-        raise InputError(
-            f"model.residual_layers={residual_layers}",
-            f"must be at least 0 and less than model.layers={layers}",
-            "the first layer cannot be residual",
-        )
+        problem = f"must be at least 0 and less than model.layers={layers}"
+        raise InputError(f"model.residual_layers={residual_layers}", problem, "the first layer cannot be residual")
 
 
 class Recurrent(SequenceEncoder):
@@ -91,15 +88,12 @@ class Recurrent(SequenceEncoder):
         # determines the initial weights.
         sizes = [input_size] + [self.size] * (layers - 1)
         self.forward_layers = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes)
-        self.backward_layers = nn.ModuleList(
-            CELLS[cell](size, hidden_size, batch_first=True) for size in sizes if bidirectional
-        )
+        backward = sizes if bidirectional else []
+        self.backward_layers = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in backward)
         self.first_residual = layers - residual_layers
         self.scales = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(residual_layers))
 
-    def forward(
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: HostLengths) -> tuple[Tensor, Tensor, HostLengths]:
         order = flip_order(lengths, tokens.shape[1]) if self.backward_layers else None
         for index, layer in enumerate(self.forward_layers):
             inputs = self.dropout(tokens) if index else tokens  # the caller applied dropout to the first input
@@ -112,7 +106,7 @@ class Recurrent(SequenceEncoder):
             tokens = outputs if residual < 0 else tokens + self.scales[residual] * outputs
         return tokens, lengths, host_lengths
 
-    def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+    def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: HostLengths) -> Tensor:
         # Packed sequences take 5 times as long on CPUs (oneDNN lacks them), and cuDNN's standard algorithm on GPUs.
         if self.layout != "packed":
             if needs_float32(layer, tokens):
@@ -162,9 +156,7 @@ class OnnxRecurrent(nn.Module):
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()
-        directions = [recurrent.forward_layers]
-        if recurrent.backward_layers:
-            directions.append(recurrent.backward_layers)
+        directions = filter(len, (recurrent.forward_layers, recurrent.backward_layers))
         layers: Iterable[Any] = zip(*directions, strict=True)
         self.layers = nn.ModuleList(OnnxLayer(modules) for modules in layers)
         self.first_residual, self.scales = recurrent.first_residual, recurrent.scales
@@ -193,9 +185,8 @@ class RecurrentStep(nn.Module):
         super().__init__()
         self.stack = OnnxRecurrent(recurrent)
         names = STATE_NAMES[recurrent.cell.upper()]
-        shape = (recurrent.size,)
         layers = range(len(self.stack.layers))
-        self.states = [State(f"{name}_{layer}", shape, 0.0) for layer in layers for name in names]
+        self.states = [State(f"{name}_{layer}", (recurrent.size,)) for layer in layers for name in names]
 
     def forward(self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         # The ONNX operators need states of shape (1, B, size). The first axis is the direction.
@@ -219,14 +210,8 @@ class _MaskedRecurrent(nn.Module):
         dropout: DropoutShare = 0.0,
     ):
         super().__init__()
-        self.stack = Recurrent(
-            input_size,
-            cell=self.cell,
-            hidden_size=hidden_size,
-            layers=layers,
-            bidirectional=bidirectional,
-            dropout=dropout,
-        )
+        options: Any = {"layers": layers, "bidirectional": bidirectional, "dropout": dropout}
+        self.stack = Recurrent(input_size, cell=self.cell, hidden_size=hidden_size, **options)
         self.size, self.backward_size = self.stack.size, self.stack.backward_size
         self.last = Pooling("last", self.size, self.backward_size)
 

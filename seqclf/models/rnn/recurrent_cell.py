@@ -135,7 +135,7 @@ def scan_tokens(
         # A `scan` rejects results that share memory with each other or with an argument.
         return [state.clone() for state in new], output.clone()
 
-    read = [*inputs] if inside is None else [*inputs, inside]
+    read = [*inputs, *([] if inside is None else [inside])]
     try:
         last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
     except Exception as error:  # third-party code may raise any exception
@@ -147,10 +147,8 @@ def scan_tokens(
 
 def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
     """Return the `new` states (B, *shape) where `is_token` (B,), and the `old` ones elsewhere."""
-    return [
-        torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before)
-        for after, before in zip(new, old, strict=True)
-    ]
+    pairs = zip(new, old, strict=True)
+    return [torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before) for after, before in pairs]
 
 
 def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
@@ -170,9 +168,7 @@ def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
     raise InputError(f"{key}={name}", problem, remedy)
 
 
-WRITE_STATES = (
-    'set it to a list such as [State("hidden", (hidden_size,), 0.0)], each with another name and a finite number'
-)
+WRITE_STATES = 'set it to a list such as [State("hidden", (hidden_size,))], each with another name and a finite number'
 WRITE_ROWS = (
     "compute each row alone: torch.where instead of if, tensors instead of .item(), no mean over the rows, "
     "nn.Dropout instead of F.dropout"
@@ -199,9 +195,8 @@ def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], wher
     generator = torch.Generator().manual_seed(0)
     # A random cell leaves the random numbers of the training as they are.
     with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        first, second = (
-            [torch.randn(ROWS, width, generator=generator) for width in (input_size, *widths)] for _ in range(2)
-        )
+        sizes = (input_size, *widths)
+        first, second = ([torch.randn(ROWS, width, generator=generator) for width in sizes] for _ in range(2))
         # The rows are compared at the second token, whose states are states that the cell itself returned.
         before = _try_step(cell, first, initial_states(cell, first[0]), where)[1:]
         together = _try_step(cell, second, before, where)

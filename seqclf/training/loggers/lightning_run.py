@@ -59,8 +59,6 @@ class TensorBoard(_Curves, TensorBoardLogger):
 
 
 class MLflow(_Curves, MLFlowLogger):
-    """Curves in MLflow."""
-
     def key(self, name: str) -> str:
         return mlflow_key(name)
 

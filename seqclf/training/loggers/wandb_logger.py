@@ -158,9 +158,8 @@ class WandbRun(RunLogger):
             opened = cls(_init(settings, run, config, mode, max(1.0, deadline - time.monotonic())), settings)
             if mode == "online":
                 uploaded = UPLOADED.format("with" if settings["upload_rows"] else "without")
-                _say(
-                    f"uploads {uploaded}{', bundle' * settings['log_bundle']}; logger.mode=offline keeps all of it here"
-                )
+                bundle = ", bundle" * settings["log_bundle"]
+                _say(f"uploads {uploaded}{bundle}; logger.mode=offline keeps all of it here")
             return opened
         except Exception as error:
             if mode != "online":
@@ -184,6 +183,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
     import wandb
 
     own, parent = WandbRun.ids(run, config.get("checkpoint"), _id_in)
+    timeout = (1 - LOGGING_SHARE) * settings["finish_timeout"]
     return wandb.init(
         project=settings["project"] or None,
         entity=settings["entity"] or None,
@@ -197,12 +197,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         dir=str(run),
         mode=mode,  # type: ignore[arg-type]
         config={**config, **({} if parent is None else {"parent_run": parent})},
-        settings=wandb.Settings(
-            console="off",
-            silent=True,
-            init_timeout=seconds,
-            finish_timeout=(1 - LOGGING_SHARE) * settings["finish_timeout"],
-        ),
+        settings=wandb.Settings(console="off", silent=True, init_timeout=seconds, finish_timeout=timeout),
         reinit="finish_previous",  # all runs of a multirun use the same process
     )
 

@@ -12,7 +12,7 @@ def draw(rows, width, classes, seed=0):
     generator = np.random.default_rng(seed)
     labels = np.arange(rows) % classes
     features = generator.standard_normal((rows, width)) + labels[:, None] * 0.5
-    return torch.from_numpy(features).float(), torch.from_numpy(generator.uniform(0.5, 2, width)), labels
+    return torch.from_numpy(features * generator.uniform(0.5, 2, width)).float(), labels
 
 
 def solve_ridge(features, targets, penalty):
@@ -21,9 +21,9 @@ def solve_ridge(features, targets, penalty):
     return np.linalg.solve(gram, centred.T @ (targets - targets.mean(0)))
 
 
-def chosen_penalty(head, features, targets, scale):
+def chosen_penalty(head, features, targets):
     """Return the penalty of a head, and the factor of its weights: they are those of one penalty, over temperature."""
-    weight = (head.weight / scale[:, None]).numpy()
+    weight = head.weight.numpy()
     unit = ((features - features.mean(0)) ** 2).sum() / len(features)
     fits = []
     for penalty in unit * PENALTIES:
@@ -47,12 +47,12 @@ GROUPS = {
 @pytest.mark.parametrize("groups", GROUPS)
 @pytest.mark.parametrize(("rows", "width"), [(12, 30), (40, 6)])
 def test_held_out_logits_equal_a_head_refitted_without_the_group(rows, width, groups):
-    raw, scale, labels = draw(rows, width, 3)
+    raw, labels = draw(rows, width, 3)
     group = GROUPS[groups](rows)
-    head = fit_ridge(raw, scale, labels, 4, group)
-    features = (raw.double() * scale).numpy()
+    head = fit_ridge(raw, labels, 4, group)
+    features = raw.double().numpy()
     targets = np.where(labels[:, None] == np.arange(4), 1.0, -1.0)
-    penalty, factor = chosen_penalty(head, features, targets, scale)
+    penalty, factor = chosen_penalty(head, features, targets)
     for row in range(rows):
         kept = np.arange(rows) != row if group is None else group != group[row]
         counts = np.bincount(labels[kept], minlength=4)
@@ -66,7 +66,7 @@ def test_features_without_use_give_the_class_frequencies():
     generator = np.random.default_rng(0)
     labels = (generator.random(400) < 0.1).astype(int)
     features = torch.from_numpy(generator.standard_normal((400, 50))).float()
-    head = fit_ridge(features, torch.ones(50, dtype=torch.float64), labels, 2)
+    head = fit_ridge(features, labels, 2)
     rare = softmax(head.held_out, axis=1)[:, 1]
     assert abs(rare.mean() - labels.mean()) < 0.02 and rare.std() < 0.05
 
@@ -77,21 +77,21 @@ def test_frequent_classes_count_as_much_as_the_held_out_rows_say():
     labels = np.where(generator.random(3000) < 0.85, 0, 1 + np.arange(3000) % 3)
     features = generator.standard_normal((4, 60))[labels] * 0.45 + generator.standard_normal((3000, 60))
     raw, fitted = torch.from_numpy(features).float(), labels[:400]
-    head = fit_ridge(raw[:400], torch.ones(60, dtype=torch.float64), fitted, 4)
+    head = fit_ridge(raw[:400], fitted, 4)
     logits = (raw[400:].double() - head.mean) @ head.weight + head.bias
     assert (logits.argmax(1).numpy() == labels[400:]).mean() > 0.97
 
 
 def test_one_group_has_no_other_rows_to_learn_from():
-    raw, scale, labels = draw(20, 8, 3)
-    head = fit_ridge(raw, scale, labels, 3, np.zeros(20, int))
+    raw, labels = draw(20, 8, 3)
+    head = fit_ridge(raw, labels, 3, np.zeros(20, int))
     np.testing.assert_allclose(softmax(head.held_out, axis=1), 1 / 3)
     assert torch.isfinite(head.weight).all()
 
 
 def test_groups_of_one_row_are_rows():
-    raw, scale, labels = draw(30, 50, 3)
-    single, rows = fit_ridge(raw, scale, labels, 3, np.arange(30)[::-1] + 100), fit_ridge(raw, scale, labels, 3)
+    raw, labels = draw(30, 50, 3)
+    single, rows = fit_ridge(raw, labels, 3, np.arange(30)[::-1] + 100), fit_ridge(raw, labels, 3)
     assert (single.held_out == rows.held_out).all() and (single.weight == rows.weight).all()
 
 
