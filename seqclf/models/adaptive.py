@@ -28,10 +28,7 @@ MAX_LOGITS = 4_000_000  # maximum number of logits in memory; each prefix of a s
 
 
 class Prefixes(NamedTuple):
-    """Encoder outputs (B, T, size), pooled prefixes (B, T, pooled size) and rising halting scores (B, T) of sequences.
-
-    The prefix at position t pools the tokens 0 to t.
-    """
+    """Encoder outputs (B, T, size), pooled prefixes (B, T, P), each of tokens 0 to t, and halting scores (B, T)."""
 
     outputs: Tensor
     prefixes: Tensor
@@ -41,8 +38,8 @@ class Prefixes(NamedTuple):
 class HaltingHead(nn.Module):
     """Layer that computes the stop logits (B, T, 1) of an `AdaptiveClassifier`, whose sigmoid is a stop probability.
 
-    The inputs are the encoder outputs (B, T, `size`) and the certainty (B, T) after each token (see `certainty_of`).
-    The initial weight of the certainty is 1, because a small dataset is not enough to learn this weight from 0.
+    The inputs are the encoder outputs (B, T, `size`) and the certainty (B, T) after each token (see `certainty_of`),
+    whose weight starts at 1, because a small dataset is not enough to learn it from 0.
     """
 
     def __init__(self, size: int):
@@ -69,14 +66,12 @@ class AdaptiveClassifier(EncoderClassifier):
     where p is the probability that the sequence has not stopped by then. The halting token is the first one whose score
     reaches `threshold`, and `forward` reads up to it. In training all tokens are read; then validation rows choose the
     threshold (see `fit_to_validation`). The extra output `tokens_read` counts the tokens up to the halting token.
-
     Training minimizes the exact expectation of the loss over the position of the halting token (Russwurm et al. 2023,
     ELECTS; Banino et al. 2021, PonderNet), plus a price for the tokens that are read, plus the loss after the last
-    token, so that the classifier stays accurate for whole sequences.
-
-    `earliness`: price of reading a whole sequence, as a fraction of `gain`, the loss after the first token minus the
-    loss after the last one. A fixed price could exceed the gain if one class is rare. `arguments`: arguments of
-    `EncoderClassifier`. Raises InputError if the encoder is not unidirectional.
+    token, so that the classifier stays accurate for whole sequences. `earliness`: price of reading a whole sequence, as
+    a fraction of `gain`, the loss after the first token minus the loss after the last one. A fixed price could exceed
+    the gain if one class is rare. `arguments`: arguments of `EncoderClassifier`. Raises InputError if the encoder is
+    not unidirectional.
 
     >>> model = AdaptiveClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
@@ -128,13 +123,11 @@ class AdaptiveClassifier(EncoderClassifier):
         return {"logits": self.head(self.pooling(outputs, read), fields), "tokens_read": read}
 
     def read(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Prefixes:
-        """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
         outputs, _ = self.encode(fields, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
         return Prefixes(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
 
     def halting_scores(self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Fields) -> Tensor:
-        """Return the halting scores (B, T). `outputs`, `prefixes`: see `Prefixes`."""
         # Without gradients: training could lower the loss by making the classifier over- or underconfident.
         with torch.no_grad():
             parts = [prefixes]
@@ -157,8 +150,8 @@ class AdaptiveClassifier(EncoderClassifier):
         """Set the threshold that reads the fewest tokens and is nearly as good as reading all.
 
         Its macro recall is at most `TOLERATED_LOSS` lower, and it loses at most a fraction `TOLERATED_SHARE` of what
-        reading all tokens gains in log loss over the first token. Recall alone ignores a rare class that is never the
-        most probable one, and is imprecise for few rows.
+        reading all tokens gains in log loss over the first token: recall alone ignores a rare class that is never the
+        most probable one.
         """
         count, classes = len(THRESHOLDS), self.output.out_features
         right, loss, read = (torch.zeros(size, dtype=torch.float64) for size in ((classes, count), count, count))
@@ -273,8 +266,7 @@ def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
 class AdaptiveStep(ChunkStep):
     """An `AdaptiveClassifier` that reads one chunk of each sequence, up to the halting token or the end of the chunk.
 
-    Additional outputs: `tokens_read` (B,), the number of tokens that are read in all chunks so far, and `halted` (B,),
-    True for a sequence that has halted.
+    Additional outputs: `tokens_read` (B,) in all chunks so far, and `halted` (B,), True for a sequence that has halted.
     """
 
     more_outputs = ("tokens_read", "halted")
@@ -318,8 +310,6 @@ def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     try:
         return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
     except RuntimeError as error:
-        raise InputError(
-            "loss",
-            f"model=adaptive needs the loss of each row, and {type(loss).__name__} gives none ({first_line(error)})",
-            "add a method row_costs(logits, labels)",
-        ) from None
+        name, reason = type(loss).__name__, first_line(error)
+        problem = f"model=adaptive needs the loss of each row, and {name} gives none ({reason})"
+        raise InputError("loss", problem, "add a method row_costs(logits, labels)") from None

@@ -97,7 +97,6 @@ def _weights(network: Any, name: str, key: str) -> list[nn.Parameter]:
 
 
 def frozen_weights(network: nn.Module) -> list[str]:
-    """Return the names of the frozen weights of a network."""
     return [name for name, weight in network.named_parameters() if not weight.requires_grad]
 
 
@@ -131,10 +130,7 @@ class Widening(NamedTuple):
 
 
 class ChangedNetwork(NamedTuple):
-    """A network after a change of its model config, and the `Widening` of each weight and buffer whose shape changed.
-
-    `preserves`: True if the changed network computes the same logits as before, except for rounding errors.
-    """
+    """A changed network, the `Widening` of each tensor whose shape changed, and True if its logits are as before."""
 
     network: Any
     widenings: dict[str, Widening]
@@ -175,7 +171,7 @@ def change_network(
 
 
 def _widenings(old: nn.Module, new: nn.Module) -> dict[str, Widening]:
-    """Return the widenings of all weights that change, with shares by the default generator of the CPU."""
+    # The shares are drawn by the default generator of the CPU.
     tensors, new_blocks = old.state_dict(), _blocks_of(new)
     return {
         name: _widening(tensors[name].shape, blocks, new_blocks[name])
@@ -208,9 +204,6 @@ def copied_units(old: Sequence[int], new: Sequence[int], size: int) -> Tensor:
 def _blocks_of(network: nn.Module) -> dict[str, Blocks]:
     known = [(path, BLOCKS[type(part)](part)) for path, part in network.named_modules() if type(part) in BLOCKS]
     return {f"{path}.{name}".lstrip("."): blocks for path, of_part in known for name, blocks in of_part.items()}
-
-
-# The functions below annotate modules as Any, because PyTorch annotates every submodule as Module or Tensor.
 
 
 def _outputs(stack: Any) -> list[int]:

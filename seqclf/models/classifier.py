@@ -24,11 +24,11 @@ class SequenceEncoder(nn.Module):
     The constructor gets `input_size`, the arguments in the encoder's config, and the specs of the fields if it takes
     `field_specs`. It must set `size`, the number of channels of each output. A bidirectional encoder must also set
     `backward_size`: so many last channels belong to the direction that reads from the last token to the first one, and
-    the pooling `last` takes them from the first output.
+    the pooling `last` takes them from the first output. The time axis may become shorter (T' < T). The outputs for a
+    sequence must depend only on the tokens of the sequence. Padding may have any value, in the tokens and in the
+    outputs, and may be NaN.
 
-    The time axis may become shorter (T' < T). The outputs for a sequence must depend only on the tokens of the
-    sequence. Padding may have any value, in the tokens and in the outputs, and may be NaN.
-
+    >>> import numpy as np
     >>> import torch
     >>> class EverySecond(SequenceEncoder):
     ...     def __init__(self, input_size, *, hidden_size):
@@ -60,19 +60,15 @@ class SequenceEncoder(nn.Module):
         raise NotImplementedError
 
     def onnx_form(self) -> nn.Module:
-        """Return the module that is exported instead: the same function, in operations that ONNX supports.
-
-        A module inside of it that has a method `onnx_form` is replaced too.
-        """
+        """Return the module that is exported instead: the same function, in operations that ONNX supports."""
         return self
 
     def streaming(self) -> Any:
         """Return the streaming form of this encoder for the ONNX export, or `None` if there is no streaming form.
 
         It is a module with an attribute `states`, a list of `State`. Its `forward` gets the tokens (B, T, `input_size`)
-        of a chunk, the number of tokens (B,) of each sequence in the chunk, a list of states (B, *shape), and the
-        fields in `structure` as keyword arguments. It returns the outputs (B, T, `size`) and the states after the last
-        token. Reading in chunks must give the same outputs as reading the whole sequence.
+        of a chunk, their numbers (B,), a list of states (B, *shape), and the fields in `structure` as keyword
+        arguments. It returns the outputs (B, T, `size`), equal to those of whole sequences, and the states after them.
         """
         return None
 
@@ -88,10 +84,7 @@ def reads_trees(model: Mapping[str, Any]) -> bool:
 
 
 def check_structure(names: Iterable[str], fields: Iterable[FieldSpec], where: str) -> None:
-    """Raise InputError if the data lacks a field that an encoder reads (see `SequenceEncoder.structure`).
-
-    `where`: config key and class of the encoder, for the error text.
-    """
+    """Raise InputError, which begins with `where`, if the data lacks a field that an encoder reads."""
     present = [field["name"] for field in fields]
     for name in names:
         if name not in present:
@@ -105,11 +98,7 @@ def check_structure(names: Iterable[str], fields: Iterable[FieldSpec], where: st
 def build_encoder(
     encoder: Mapping[str, Any], input_size: int, arguments: Mapping[str, Any], optional: Mapping[str, Any]
 ) -> Any:
-    """Build the encoder that a config describes.
-
-    `encoder`: config with the class in `_target_`, whose values take precedence. `arguments`: further keyword
-    arguments. `optional`: arguments that are passed only if the signature of the constructor contains them.
-    """
+    """Build an encoder. Values of `encoder`, its config, take precedence; `optional` ones are those it may take."""
     names = arguments_of(locate_subclass(encoder["_target_"], SequenceEncoder, "model.encoder._target_")).names
     taken = {name: value for name, value in optional.items() if name in names}
     settings = {**taken, **arguments, **encoder}
@@ -123,9 +112,9 @@ def build_encoder(
 class EncoderClassifier(SequenceNetwork):
     """Classifier of sequences of different lengths: embedding → encoder → pooling, joined by static fields → head.
 
-    `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: config of the encoder, with its class in
-    `_target_`. `encoder_arguments`: further arguments of the encoder. `dropout`: dropout probability for the embedded
-    tokens and for the pooled vector, and the default of an encoder whose constructor accepts `dropout`.
+    `encoder`: config of the encoder, with its class in `_target_`. `encoder_arguments`: further arguments of it.
+    `dropout`: dropout probability for the embedded tokens and for the pooled vector, and the default of an encoder that
+    takes `dropout`.
 
     >>> import numpy as np
     >>> import torch
@@ -202,6 +191,5 @@ class EncoderClassifier(SequenceNetwork):
         return self.output(self.dropout(self.join(pooled, fields)))
 
     def streaming(self) -> ChunkStep | None:
-        """Return the streaming form of this classifier, or `None` if the encoder cannot read a sequence in chunks."""
         encoder = self.encoder.streaming()
         return None if encoder is None else ChunkStep(self, encoder)

@@ -58,9 +58,8 @@ class Pooling(nn.Module):
     `kind`: "mean", "max", "last" or "attention" (a weighted mean, with a learned score for each token), or several of
     them joined by "+", whose vectors are concatenated (see `check_pooling`). The last `backward_size` channels of an
     output are those of the backward direction: "last" takes them from the first token, so that all of it depends on all
-    tokens.
-
-    For a unidirectional encoder, `run` pools a sequence in chunks, and `prefixes` pools every prefix of a sequence.
+    tokens. For a unidirectional encoder, `run` pools a sequence in chunks, and `prefixes` pools every prefix of a
+    sequence.
 
     >>> outputs = torch.tensor([[[1.0], [5.0], [9.0]], [[2.0], [4.0], [0.0]]])
     >>> Pooling("mean+max", size=1, backward_size=0)(outputs, torch.tensor([3, 2])).tolist()
@@ -98,7 +97,6 @@ class Pooling(nn.Module):
 
     @property
     def states(self) -> list[State]:
-        """List of the states that `run` gets and returns."""
         return [state for kind in self.kinds for state in self._states_of(kind)]
 
     def _states_of(self, kind: str) -> list[State]:

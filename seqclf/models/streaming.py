@@ -27,8 +27,8 @@ class State(NamedTuple):
 class ChunkStep(nn.Module):
     """A `EncoderClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
-    `states`: list of `State`, as in `forward`: those of the encoder, then those of the pooling. It runs only inside the
-    ONNX exporter, because its encoder consists of ONNX operators (see `EncoderClassifier.streaming`).
+    `states`: those of the encoder, then those of the pooling. It runs only inside the ONNX exporter, because its
+    encoder consists of ONNX operators.
     """
 
     # Names of additional outputs of `forward`: `extra_outputs` of the network after all tokens so far, and `halted`
@@ -54,7 +54,6 @@ class ChunkStep(nn.Module):
         return {"logits": self.classify(pooled, fields), "states": [*encoder_states, *pooling_states]}
 
     def read(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return the outputs (B, T, size) of the encoder, and the encoder states after the chunk."""
         structure = {name: fields[name] for name in self.structure}
         return self.encoder(self.embedding(fields), lengths, states[: len(self.encoder.states)], **structure)
 
@@ -63,10 +62,7 @@ class ChunkStep(nn.Module):
 
 
 class HeadStep(nn.Module):
-    """Streaming form of a head that reads no more than the means and statistics of all tokens so far.
-
-    `states`: list of `State`, which `forward` gets and returns.
-    """
+    """Streaming form of a head that reads no more than the means and statistics of all tokens so far."""
 
     def __init__(self, head: Any):
         super().__init__()

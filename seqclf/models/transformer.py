@@ -137,12 +137,12 @@ class Block(nn.Module):
 class Transformer(SequenceEncoder):
     """Transformer encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `hidden_size`).
 
-    `layers`: number of blocks. Each block normalizes its inputs (pre-norm, Xiong et al. 2020), and the outputs of the
-    last block are normalized too. Rotary position embedding (Su et al. 2021) encodes the distance between two tokens,
-    and has no maximum length. `hidden_size`: number of channels, an even multiple of `heads`.
+    `layers`: number of blocks. Each normalizes its inputs (pre-norm, Xiong et al. 2020), and the outputs of the last
+    one are normalized too. Rotary position embedding (Su et al. 2021) encodes the distance between two tokens, and has
+    no maximum length. `hidden_size`: number of channels, an even multiple of `heads`. Each output depends on all tokens
+    of the sequence: time grows with the square of the length, memory linearly.
 
-    Each output depends on all tokens of the sequence: time grows with the square of the length, memory linearly.
-
+    >>> import numpy as np
     >>> encoder = Transformer(3, hidden_size=8, heads=2)
     >>> host = np.array([5, 2])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(host), host)

@@ -26,8 +26,7 @@ class SortedNodes(NamedTuple):
     A position is an index in the flattened batch (B * T), and each array has one entry for each. `order`: sorted
     positions; within a level, nodes with children come before leaves. `ranks`: index of each position in `order`.
     `depths`: 0 for a root, T for padding. `is_inner`: True for a node with children. `is_later`: True for a node that
-    is not the first child of its parent. `parents`: position of the parent; a root or a padding position has its own
-    position.
+    is not the first child of its parent. `parents`: position of the parent, or of a root or padding its own.
     """
 
     order: Tensor
@@ -224,7 +223,6 @@ class OnnxTreeLSTM(nn.Module):
     bias: Tensor
 
     def __init__(self, encoder: Any):
-        """Copy the weights of a `TreeLSTM` encoder. The weight matrices are transposed for ONNX."""
         from seqclf.models.onnx.functions import DOMAIN, FUNCTIONS, VERSION  # import onnxscript only for an export
 
         super().__init__()

@@ -113,8 +113,7 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 
 def early_stopping(patience: int) -> EarlyStopping:
     """Return a callback that stops training after `patience` validations without an improvement."""
-    # The check runs at the end of each validation, because an epoch may have several validations or none
-    # (trainer.check_val_every_n_epoch).
+    # The check runs at the end of each validation, because an epoch may have several or none.
     return EarlyStopping(MONITORED, mode="max", patience=patience, check_on_train_epoch_end=False)
 
 

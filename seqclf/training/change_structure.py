@@ -31,10 +31,7 @@ from seqclf.training.task import SequenceTask
 
 
 class StructureChange(NamedTuple):
-    """Description of a change that was made to a network, in words, and its number of weights afterwards.
-
-    `preserves`: True if the logits changed only by rounding errors.
-    """
+    """A change that was made, in words, True if no logit changed (but by rounding), and the weights afterwards."""
 
     text: str
     preserves: bool
@@ -54,12 +51,10 @@ def change_structure(
     `changes`: new values of the `model` settings `layers`, `hidden_size` and `dropout` of a recurrent network, such as
     `layers=2`. Added layers start as the identity and added units as copies of old ones, so the network still computes
     the same function; fewer layers change it. `freeze`, `unfreeze`: dotted names of modules, such as `embedding`.
-    Weights that the same call adds are not frozen.
-
-    `task`: its `model` is replaced by a new network, which shares all weights of unchanged size. `optimizer`: that of
-    the task, None outside of training. It keeps its state for these weights, and starts anew for the others.
-    Checkpoints that are saved after the change contain the new structure. Raises InputError if the change is
-    impossible; the task then stays unchanged::
+    Weights that the same call adds are not frozen. `task`: its `model` is replaced by a new network, which shares all
+    weights of unchanged size. `optimizer`: that of the task, None outside of training. It keeps its state for these
+    weights, and starts anew for the others. Checkpoints that are saved after the change contain the new structure.
+    Raises InputError if the change is impossible; the task then stays unchanged::
 
         change = seqclf.change_structure(task, optimizer, layers=2, freeze="embedding")
         print(change.text)  # layers 1 → 2, embedding frozen
@@ -116,8 +111,8 @@ def require_changeable(optimizer: torch.optim.Optimizer) -> None:
 def carry_optimizer(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter], network: nn.Module) -> None:
     """Make an optimizer of the old network, whose weights are `before`, train the changed network, or raise InputError.
 
-    A weight that both networks have keeps its state. A widened weight takes the place of the old one, and starts
-    without a state. New weights join the group of their kind, matrices or vectors (see `SequenceTask.make_optimizer`).
+    A weight that both networks have keeps its state, and others start without one. New weights join the group of their
+    kind, matrices or vectors.
     """
     require_changeable(optimizer)
     weights, old = dict(network.named_parameters()), {id(weight): name for name, weight in before.items()}
@@ -139,7 +134,7 @@ def carry_optimizer(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Pa
 
 
 def describe_change(model: Config, change: ModelChange) -> str:
-    """Return a short description of a change to the config of a model.
+    """Describe a change of the config of a model in words.
 
     >>> describe_change({"layers": 1, "encoder": {}}, ModelChange(layers=2, freeze="embedding"))
     'layers 1 → 2, embedding frozen'

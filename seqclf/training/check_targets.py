@@ -1,7 +1,6 @@
 """Checks of each `_target_` in a training config: it can be imported, is the right class and takes the given arguments.
 
-They import PyTorch but read no data, so a mistake is reported before hours of data preparation. `resolve_task` gives a
-task its settings: defaults, and values that follow from the data.
+They read no data, so a mistake is reported before hours of preparation. `resolve_task` gives a task its settings.
 """
 
 from __future__ import annotations
@@ -185,8 +184,7 @@ def _resolve_classifier(network: type[EncoderClassifier], settings: Mapping[str,
         check_values("model", part, above)
     check_arguments("model.encoder", encoder, block, of_encoder.without(above.keys() - block.keys()))
     check_arguments("model", encoder, rest, of_rest._replace(takes_any=True))
-    # Third-party code, such as a recurrent cell in the block, may not work on the device `meta`.
-    # An encoder that reads the specs of the fields can be built only after the data is read.
+    # Third-party code may not work on the device `meta`, and an encoder that reads specs needs the data.
     has_foreign = any(is_foreign(target) for _, target in targets(inner, ""))
     if not has_foreign and "field_specs" not in arguments_of(encoder).names:
         arguments = {name: value for name, value in rest.items() if of_encoder.accepts(name)}

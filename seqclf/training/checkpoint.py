@@ -28,7 +28,6 @@ SHAPE = {
     "epoch": COUNT,
 }
 DAMAGED = "it is damaged or of another version; train again, or choose another"
-# Packages whose code a checkpoint may always name.
 TRUSTED = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn")}
 
 
@@ -53,10 +52,7 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
-    """Raise InputError unless every `_target_` in the model and loss of a checkpoint is of a trusted package.
-
-    Trusted packages are this package, `torch.nn` for the loss, and the packages in `trust`.
-    """
+    """Raise InputError unless every `_target_` in the model and loss is of this package, torch.nn (loss) or `trust`."""
     for part, packages in TRUSTED.items():
         require_trusted(hyper.get(part), f"checkpoint={path}: {part}", packages, trust)
 

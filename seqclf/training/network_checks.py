@@ -40,8 +40,7 @@ MORE_TOKENS, PADDED_WIDTH = (10, 0, 4, 7), 13
 def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -> None:
     """Check the network of a task before its training, if it is not of this package, or raise InputError.
 
-    `export`: True to check also that it exports to ONNX; it then takes sequences of any length. `shortest`: number of
-    tokens of the shortest sequence in the data.
+    `export`: True to check also that it exports to ONNX. `shortest`: tokens of the shortest sequence in the data.
     """
     if foreign := _foreign_target(task):
         network, fields = task.model, task.hparams["dataset"]["fields"]
@@ -166,7 +165,6 @@ def check_exportable(network: SequenceNetwork, fields: Sequence[FieldSpec], key:
 
 
 def padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.ndarray]:
-    """Return random inputs of a padded batch, whose shortest sequence has `shortest` tokens."""
     lengths = shortest + np.array(MORE_TOKENS)
     return example_inputs(fields, lengths, shortest + PADDED_WIDTH, np.random.default_rng(SEED))
 

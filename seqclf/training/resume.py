@@ -80,7 +80,7 @@ class ExactResume(Callback):
         for name, gradient in restored.get(GRADIENTS, {}).items():
             weight = task.get_parameter(name)
             weight.grad = gradient.to(weight)
-        # Callbacks that monitor a validation metric get the values of the last validation, as in an uninterrupted run.
+        # For callbacks that monitor the last validation.
         for name, value in restored.get(LOGGED, {}).items():
             trainer.callback_metrics[name] = value.to(task.device)
 
@@ -90,13 +90,11 @@ class ExactResume(Callback):
 
 
 def rows_of(task: Any, split: Split) -> SplitRows:
-    """Return the rows of a split as the network of a task reads them."""
     digest, weights = task.hparams["dataset"].get("digest", ""), class_weights_of(task.loss, len(task.classes))
     return SplitRows(split, digest, weights, task.device)
 
 
 def _reads_training_rows(part: nn.Module) -> bool:
-    """Return True if a network sets buffers by training rows."""
     return isinstance(part, SequenceNetwork) and type(part).fit_to is not SequenceNetwork.fit_to
 
 
@@ -163,8 +161,7 @@ def newest_checkpoint(folder: Path) -> Path | None:
         except InputError as error:
             damaged.append(error)
             continue
-        # At the same step `last.ckpt` is preferred, because it is written at the end of the epoch and `best.ckpt` after
-        # the validation.
+        # At the same step, `last.ckpt` is preferred: it is written after `best.ckpt`.
         whole.append((state["global_step"], path.name == "last.ckpt", path))
     if damaged and not whole:
         raise damaged[0].with_remedy("remove it to train from the start, or name another folder by hydra.run.dir")
@@ -193,7 +190,7 @@ def check_resumable(config: Mapping[str, Any], task: Any, batches: SequenceDataM
             require(position, POSITION)
     if position is not None:
         check_same_batches(where, position, batches.settings())
-    epochs, started = config["trainer"]["max_epochs"], _epochs_started(state)
+    epochs, started = config["trainer"]["max_epochs"], _started(state)
     if epochs is not None and 0 <= epochs < started:
         raise InputError(where, f"has started epoch {started} already", f"raise trainer.max_epochs (now {epochs})")
 
@@ -202,7 +199,7 @@ def epochs_started(path: Path) -> int:
     """Return the number of epochs that the run of a checkpoint file has started, including an unfinished epoch."""
     state = read_checkpoint(path)
     _require_resumable(state, path)
-    return _epochs_started(state)
+    return _started(state)
 
 
 def _require_resumable(state: Mapping[str, Any], path: Any) -> None:
@@ -212,8 +209,7 @@ def _require_resumable(state: Mapping[str, Any], path: Any) -> None:
         require(state, RESUMED)
 
 
-def _epochs_started(state: Mapping[str, Any]) -> int:
-    """Return the number of started epochs from the content of a checkpoint, including an unfinished epoch."""
+def _started(state: Mapping[str, Any]) -> int:
     return state["loops"]["fit_loop"]["epoch_progress"]["current"]["started"]
 
 
@@ -232,7 +228,7 @@ def _check_same_settings(where: str, before: Mapping[str, Any], now: Mapping[str
 
 
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:
-    """A `ModelCheckpoint` may delete the files in its state, which must be in its own folder."""
+    # A `ModelCheckpoint` may delete the files in its state.
     require(state, SAVER, f"callbacks.{name}")
     for file in [*(state[key] for key in FILES), *state["best_k_models"]]:
         if file and (not isinstance(file, str) or str(Path(file).parent) != state["dirpath"]):

@@ -26,8 +26,7 @@ class StopOnSignal(Checkpoint):
         self.ranks: RankSignals | None = None
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        # Lightning's own signal handler broadcasts between ranks. This broadcast may be matched by mistake with another
-        # collective operation.
+        # Lightning's own handler broadcasts between ranks, which may be matched with another collective operation.
         signals.reinstall()
         self.ranks = RankSignals(self.rank_timeout) if trainer.world_size > 1 else None
 
@@ -36,8 +35,7 @@ class StopOnSignal(Checkpoint):
             self._stop(trainer)
 
     def on_validation_batch_end(self, trainer: Any, task: Any, *arguments: Any) -> None:
-        # A run with several ranks stops only at the end of the epoch, because the ranks may validate different numbers
-        # of batches.
+        # Several ranks stop only at the end of the epoch, because they may validate different numbers of batches.
         if trainer.sanity_checking or trainer.world_size > 1 or not signals.requested():
             return
         # Reset the validation counts to the first validation batch, so that a resumed run repeats the whole validation.

@@ -98,10 +98,8 @@ class EpochRecord(Checkpoint):
     """Records one row per epoch, writes all rows to `path` (metrics.csv), and displays each row with `show`.
 
     `show(row, is_best)` is called after each epoch that was validated; `is_best` is True if the best checkpoint is now
-    of this epoch. `history`: list of all rows, dicts column name → plain value, without undefined scores. Checkpoints
-    store the rows and the scores of the last validation of the running epoch, so that a resumed run keeps them. The
-    base class is `Checkpoint`, because Lightning calls other callbacks before the module has logged the scores of the
-    epoch.
+    of this epoch. `history`: list of all rows, without undefined scores, which a resumed run keeps. The base class is
+    `Checkpoint`, because Lightning calls other callbacks before the module has logged the scores of the epoch.
     """
 
     def __init__(self, path: Path, show: Callable[[JsonObject, bool], None]):

@@ -83,7 +83,7 @@ def _of_events(rows: int) -> dict[str, float]:
 
 
 def _tree_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of model=tree_lstm, with the values that `settings` gives to keys of both models."""
+    """Return the settings of model=tree_lstm, with the values of the keys of both models."""
     for name in ("heads", "window", "dilations", "convolution", "projection_size"):
         if settings[name] != AUTO:
             raise InputError(f"model.{name}={settings[name]}", "is not used for trees", "remove it")

@@ -159,7 +159,6 @@ class NumberPool:
         self.size = STATISTICS * self.width + 1 if numbers else 0
 
     def __call__(self, fields: Mapping[str, Tensor], lengths: Tensor) -> Pooled:
-        """Return the statistics of tokens. For the arguments, see `SequenceNetwork.forward`."""
         values, valid = self.values(fields, lengths)
         exact = torch.where(valid, values, 0).double()
         order = valid.long().cumsum(dim=1)
@@ -193,6 +192,5 @@ class NumberPool:
 
 
 def _present(values: Tensor, masked: int) -> Tensor:
-    """(B, T, D) True where a value (B, T, D) is not missing. `masked`: see `NumberSpec`."""
     masks = values[..., masked : 2 * masked] > 0
     return torch.cat([masks, torch.ones_like(values[..., masked:], dtype=torch.bool)], dim=-1)

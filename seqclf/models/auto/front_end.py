@@ -64,7 +64,7 @@ def static_statistics(fields: Sequence[FieldSpec]) -> list[TokenSpec]:
 
 
 def plain_size(fields: Sequence[FieldSpec]) -> int:
-    """Return the number of statistics of a sequence (see `FrontEnd.statistics`), without the numbers by category."""
+    """Return the number of statistics of a sequence, without the numbers by category."""
     counted, of_static = (sum(map(size_of, chosen(fields))) for chosen in (counted_fields, static_statistics))
     return NumberPool(token_specs(fields)).size + 3 * counted + of_static
 
@@ -83,7 +83,6 @@ def crossed_sizes(fields: Sequence[FieldSpec]) -> tuple[int, list[int]]:
 
 
 def _sums(values: Tensor, size: int) -> Tensor:
-    """(…, T) → (…, T // size)."""
     return values if size == 1 else functional.avg_pool1d(values, size) * size
 
 
@@ -285,8 +284,7 @@ class FrontEnd(nn.Module):
 
         They are mean, log deviation, lowest, highest, first and last present value of each number channel, the log
         number of tokens, for each id of a small vocabulary its proportion, log count and presence, the static numbers
-        and ids, and by category, for each id and each number channel, sum and highest of the values of its tokens. Sums
-        are signed logarithms.
+        and ids, and by category, for each id and number channel, sum (its signed logarithm) and highest of the values.
         """
         pooled = self.pool(fields, lengths) if self.names else None
         return self._columns(pooled, self._counts(fields, lengths), lengths[:, None].float(), fields)
@@ -342,7 +340,6 @@ class FrontEnd(nn.Module):
         return torch.cat(parts, dim=1) if parts else tokens[:, :0]
 
     def scaled_statistics(self, statistics: Tensor) -> Tensor:
-        """Return scaled statistics (B, S)."""
         scaled = (statistics - self.statistic_mean) * self.statistic_scale
         return scaled.clamp(-MAX_SCALED_STATISTIC, MAX_SCALED_STATISTIC)
 

@@ -37,7 +37,6 @@ def set_weights(network: Any, rows: SplitRows) -> str:
 
 @torch.inference_mode()
 def cross_fitted(network: Any, rows: SplitRows, fifth: np.ndarray) -> np.ndarray:
-    """Return the logits (N, C) of `HeadsClassifier.cross_fitted_logits`."""
     chosen, members = _weighing(network, rows), []
     labels, all_rows = rows.labels[chosen], np.arange(len(rows))
     for final, logits in zip(network.weights.cpu().numpy(), _logits(network, rows, all_rows), strict=True):
@@ -53,7 +52,6 @@ def sample(rows: SplitRows, most: int, seed: int) -> np.ndarray:
 
 
 def _weighing(network: Any, rows: SplitRows) -> np.ndarray:
-    """Return the rising positions (M,) of the validation rows that set the weights of the heads."""
     most = max(1, min(WEIGHTED_ROWS, WEIGHTED_CELLS // len(rows.class_weights)))
     return sample(rows, most, network.config.front.kernel_seed)
 

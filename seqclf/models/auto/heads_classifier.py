@@ -92,7 +92,7 @@ class HeadsClassifier(SequenceNetwork):
         return {name: head for name, head in zip(names, self.heads, strict=True) if head.is_trained}  # type: ignore[misc]
 
     def fit_to(self, rows: SplitRows) -> None:
-        """Set all that training does not change, by training rows (see `SequenceNetwork.fit_to`)."""
+        """Set all that training does not change."""
         self.front.fit(rows, self.config.front.kernel_seed)
         outputs = feature_cache(self, rows)
         if outputs is not None:
@@ -117,7 +117,7 @@ class HeadsClassifier(SequenceNetwork):
         return means, statistics
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:
-        """Set the weights of the heads of each member by validation rows (see `SequenceNetwork.fit_to_validation`)."""
+        """Set the weights of the heads of each member."""
         return None if len(self.names) == 1 or not len(rows) else set_weights(self, rows)
 
     def cross_fitted_logits(self, rows: SplitRows, fifth: np.ndarray) -> np.ndarray | None:
@@ -236,5 +236,4 @@ def _voted(logits: Sequence[Tensor]) -> Tensor:
 
 
 def _place(name: str, known: list[str]) -> float:
-    """Return the place of a head in the order of `known` names. Own heads come before the last one."""
-    return known.index(name) if name in known else len(known) - 1.5
+    return known.index(name) if name in known else len(known) - 1.5  # own heads come before the last one

@@ -43,9 +43,7 @@ class KernelBank(nn.Module):
 
     A feature is the mean of `clip(10 (output - bias) / deviation + 1/2, 0, 1)` over some tokens, a soft form of the
     proportion of outputs above a bias. A hard comparison would jump with the rounding of sums, and logits would depend
-    on the other rows of the batch. The constructor draws the taps; `fit` sets the biases and deviations by training
-    rows.
-
+    on the other rows of the batch. The constructor draws the taps; `fit` sets biases and deviations by training rows.
     `dilations`: distance between the taps of each group of kernels, in tokens. `biases`: number of biases of each
     kernel. `seed`: for the channels of each kernel and the quantiles that become biases. `causal`: True for kernels
     that end at a token, False for kernels that are centred on it.

@@ -1,7 +1,4 @@
-"""N-grams head: a linear classifier on counts of n-grams, fitted to training rows.
-
-Most n-grams are in few rows, so in few batches: a convex fit suits them better than the steps of the network.
-"""
+"""N-grams head: a linear classifier on counts of n-grams, whose convex fit suits the many that are in few rows."""
 
 from __future__ import annotations
 
@@ -42,10 +39,8 @@ class NgramsHead(Head):
     The value of an n-gram is its inverse document frequency, and the values of a sequence have length 1. An n-gram is
     known if it is in two training rows; others count for nothing. Of several category fields, each has its n-grams, and
     so have the combinations of the ids of a token. `fit` fits the weights as a linear SVM; held-out rows choose its
-    cost, and scales that make its scores logits.
-
-    A hash table has one n-gram in each bucket, the most frequent one. Its code in `known` is the same for one in two
-    billion pairs of n-grams.
+    cost, and scales that make its scores logits. A hash table has one n-gram in each bucket, the most frequent one. Its
+    code in `known` is the same for one in two billion pairs of n-grams.
     """
 
     known: Tensor
@@ -119,7 +114,6 @@ class NgramsHead(Head):
 
     @torch.no_grad()
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
-        """Set the table and the bias by training rows. See `Head.fit`."""
         chosen = np.sort(rows.sample(len(rows), MAX_TOKENS, seed=0))
         counts = self._counts(rows, chosen)
         groups = None if rows.split.groups is None else np.asarray(rows.split.groups)[chosen]

@@ -39,10 +39,9 @@ def fit_ridge(features: Tensor, labels: np.ndarray, num_classes: int, group: np.
     The scores are a regression on targets of ±1 per class. The logits are a sum of three terms, each with a scale of at
     least 0: the distance of a score from its mean, the log frequency of the class, so that features without use give
     the class frequencies, and the frequency itself, which is the mean of the score up to a constant. Where features
-    tell rare classes apart, a log frequency takes too many rows from them.
-
-    `features`: (N, F) float32. `labels`: (N,) class numbers; a class may have no row. `group`: code (N,) of each row,
-    None if each row is its own group. The work grows with the squares of the sizes of the groups (`rows_per_group`).
+    tell rare classes apart, a log frequency takes too many rows from them. `features`: (N, F) float32. `labels`: (N,)
+    class numbers; a class may have no row. `group`: code (N,) of each row, None if each row is its own group. The work
+    grows with the squares of the sizes of the groups (`rows_per_group`).
     """
     rows = len(labels)
     group = np.arange(rows) if group is None else np.unique(group, return_inverse=True)[1]

@@ -85,7 +85,7 @@ class KernelsHead(Head):
 
     @torch.no_grad()
     def fit(self, rows: SplitRows, means: Tensor, statistics: Tensor) -> None:
-        """Set the scales of the features, and in closed form the weights. See `Head.fit`."""
+        """Set the scales of the features, and in closed form the weights."""
         means = means[:, : len(self.center)]
         if means.shape[1]:
             self.center.copy_(means.mean(0))
@@ -139,8 +139,7 @@ class StatisticsHead(Head):
 
     @staticmethod
     def read_size(front: FrontEnd) -> int:
-        """Return the number S' of statistics that the head reads."""
-        return front.plain_size
+        return front.plain_size  # S'
 
     def encoded(self, statistics: Tensor) -> Tensor:
         """Return the statistics and their positions in the bins (B, S' (BINS + 1))."""

@@ -54,7 +54,7 @@ WRAPPER = "classifier."  # prefix of all module names in the exported network
 
 
 def recurrent_obstacle(path: str, module: nn.Module) -> InputError:
-    """Return the error of an `nn.LSTM`, `nn.GRU` or `nn.RNN`. `path`: path of the module in the exported network."""
+    """Return the error of an `nn.LSTM`, `nn.GRU` or `nn.RNN`."""
     problem = f"{_title(path, module)} fixes the number of tokens, with packed tokens too"
     return InputError(None, problem, f"{USE_MASKED}, or set export=false")
 

@@ -169,7 +169,7 @@ def _exportable_copy(classifier: nn.Module, key: str) -> Any:
     for module in [part for part in network.modules() if parametrize.is_parametrized(part)]:
         weights = {name: getattr(module, name).detach() for name in module.parametrizations}
         del module.parametrizations
-        # `remove_parametrizations` would change the class, which is also the class of the original module.
+        # `remove_parametrizations` would change the class of the original module too.
         module.__class__ = type(module).__bases__[0]
         for name, weight in weights.items():
             module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
@@ -178,8 +178,7 @@ def _exportable_copy(classifier: nn.Module, key: str) -> Any:
 
 def replace_modules(network: nn.Module) -> None:
     """Replace the modules inside `network` by modules that PyTorch's exporter can convert, in place."""
-    # dict module → module that replaces it. A module that is used in two places is replaced by one module, so that its
-    # weights are stored only once.
+    # A module that is used in two places is replaced by one module, so that its weights are stored only once.
     forms: dict[nn.Module, nn.Module] = {}
 
     def visit(module: nn.Module, path: str, originals: frozenset[nn.Module]) -> None:
@@ -223,7 +222,7 @@ def _has_fixed_axis(program: Any, fields: Collection[str]) -> bool:
 
 @contextmanager
 def _exporting() -> Iterator[None]:
-    """Suppress the long messages of the exporter, which it prints even if the export succeeds."""
+    """Suppress the long messages of the exporter."""
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:

@@ -50,8 +50,7 @@ class OnnxLayer(nn.Module):
             self.register_buffer(name, torch.stack([self._join(module, parts) for module in directions]))
 
     def _join(self, module: nn.RNNBase, parts: Sequence[str]) -> Tensor:
-        weights = [getattr(module, f"{part}_l0") for part in parts]
-        return torch.cat([reorder_gates(self.operator, weight) for weight in weights])
+        return torch.cat([reorder_gates(self.operator, getattr(module, f"{part}_l0")) for part in parts])
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor] = ()

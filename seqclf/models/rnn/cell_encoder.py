@@ -26,11 +26,9 @@ class CellEncoder(SequenceEncoder):
 
     `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell, whose
     constructor gets `input_size`, `hidden_size` and `field_specs` if it takes them. The other arguments are those of
-    `Recurrent`.
-
-    The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
-    InputError if a field that the cell reads is missing or not numeric, or if a step of the cell changes a state in
-    place, mixes the rows of a batch, or has results of another shape or dtype than declared.
+    `Recurrent`. The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming
+    form. Raises InputError if a field that the cell reads is missing or not numeric, or for a wrong cell (see
+    `check_cell`).
 
         model:
           encoder:

@@ -33,7 +33,6 @@ class DecayGRU(RecurrentCell):
 
     `field`: name of a numeric field with the options `missing` and `since`, and without `scale: sequence` or `scale:
     none`. The states are `hidden` (B, `hidden_size`), which is the output, and `last` (B, W), the last known values.
-
     Reference: Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing Values". The paper
     has no embedded token; here, it holds the other fields. d is encoded as a standardized logarithm.
 
@@ -92,10 +91,8 @@ class TimeLSTM(RecurrentCell):
         h', c' = LSTM(inputs, (h, c*))
 
     `gap`: name of a time field, or of a numeric field whose first channel is the gap. Both states and the output are
-    (B, `hidden_size`).
-
-    Reference: Baytas et al. 2017, "Patient Subtyping via Time-Aware LSTM Networks". seqclf encodes a gap as a
-    standardized logarithm, so a learned decreasing function of z replaces the 1 / log(e + gap) of the paper.
+    (B, `hidden_size`). Reference: Baytas et al. 2017, "Patient Subtyping via Time-Aware LSTM Networks". seqclf encodes
+    a gap as a standardized logarithm, so a learned decreasing function of z replaces the 1 / log(e + gap) of the paper.
 
     >>> cell = TimeLSTM(5, 8, gap="seconds")
     >>> state = {"hidden": torch.zeros(2, 8), "memory": torch.ones(2, 8)}
@@ -117,7 +114,7 @@ class TimeLSTM(RecurrentCell):
     def step(  # type: ignore[override]
         self, inputs: Tensor, state: Mapping[str, Tensor], gap: Tensor
     ) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """See `RecurrentCell.step`. `gap`: (B, width) encoded gaps, of which the first channel is read."""
+        """Step by `gap`: (B, width) encoded gaps, of which the first channel is read."""
         short = self.short_term(state["memory"]).tanh()
         kept = torch.sigmoid(self.offset - functional.softplus(self.rate) * gap[:, :1])
         hidden, memory = self.lstm(inputs, (state["hidden"], state["memory"] - short + kept * short))

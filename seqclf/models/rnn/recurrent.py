@@ -53,11 +53,11 @@ class Recurrent(SequenceEncoder):
     zeroing a feature of a token between two layers.
 
     `layout`: "packed" skips the padding tokens, "padded" computes them too, with the same result: by far the fastest
-    layout if the sequences of a batch have similar lengths. "auto" is the same as "padded".
+    layout if the sequences of a batch have similar lengths. "auto" is the same as "padded". `residual_layers`: number
+    of layers, the last of the stack, whose output is multiplied by a learned factor and added to their input. The
+    factor is initially 0, so a new one is the identity (ReZero, Bachlechner et al. 2021).
 
-    `residual_layers`: number of layers, the last of the stack, whose output is multiplied by a learned factor and added
-    to their input. The factor is initially 0, so a new one is the identity (ReZero, Bachlechner et al. 2021).
-
+    >>> import numpy as np
     >>> encoder = Recurrent(3, cell="gru", hidden_size=8)
     >>> lengths = np.array([5, 2])
     >>> outputs, _, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(lengths), lengths)
@@ -127,12 +127,8 @@ class Recurrent(SequenceEncoder):
 
 def needs_float32(layer: nn.Module, tokens: Tensor) -> bool:
     """Return True if the layer is an LSTM and autocast would use a dtype that this CPU does not support for LSTMs."""
-    return (
-        isinstance(layer, nn.LSTM)
-        and tokens.device.type == "cpu"
-        and torch.is_autocast_enabled("cpu")
-        and not _cpu_runs_lstm_in(torch.get_autocast_dtype("cpu"))
-    )
+    casts = isinstance(layer, nn.LSTM) and tokens.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+    return casts and not _cpu_runs_lstm_in(torch.get_autocast_dtype("cpu"))
 
 
 @cache
@@ -226,12 +222,11 @@ class _MaskedRecurrent(nn.Module):
 class MaskedLSTM(_MaskedRecurrent):
     """LSTM that reads no padding, as `nn.LSTM` of packed tokens does not, and that exports to ONNX.
 
-    On CPUs, it trains several times as fast as `nn.LSTM` of packed tokens, which oneDNN does not support.
-
-    `input_size`: channels of a token. `hidden_size`: units of each layer and direction. `bidirectional`: True for a
-    second direction, which reads from the last token to the first one, and makes the last `backward_size` of the `size`
-    channels of an output. `dropout`: probability of zeroing a feature of a token between two layers. The outputs at
-    padding are zero. The last state is that of the last layer after the last token that each direction has read.
+    On CPUs, it trains several times as fast as `nn.LSTM` of packed tokens, which oneDNN does not support. `input_size`:
+    channels of a token. `hidden_size`: units of each layer and direction. `bidirectional`: True for a second direction,
+    which reads from the last token to the first one, and makes the last `backward_size` of the `size` channels of an
+    output. `dropout`: probability of zeroing a feature of a token between two layers. The outputs at padding are zero.
+    The last state is that of the last layer after the last token that each direction has read.
 
     >>> lstm = MaskedLSTM(3, 8, bidirectional=True)
     >>> outputs, last = lstm(torch.randn(2, 5, 3), torch.tensor([5, 2]))

@@ -38,13 +38,10 @@ class RecurrentCell(nn.Module):
     The constructor gets `input_size`, the number of channels of a token, and, if it takes them, `hidden_size` and
     `field_specs`, the specs of all fields. It sets `size`, the number of channels of an output, and `states`, a list of
     `State`: the name, the shape per sequence and the initial value. A state may be a vector, a matrix (`State("memory",
-    (8, 8))`) or one number (`State("count", ())`).
-
-    `fields`, of the class or an instance, names numeric fields that the cell reads beside the embedded token, such as
-    the time since the previous token. The method `step` gets one more argument for each.
-
-    The method `step` is plain PyTorch without loops over sequences. `CellEncoder` runs a cell over sequences of
-    different lengths, in layers and directions, and exports each as one ONNX `Scan`.
+    (8, 8))`) or one number (`State("count", ())`). `fields`, of the class or an instance, names numeric fields that the
+    cell reads beside the embedded token, such as the time since the previous token. The method `step` gets one more
+    argument for each. The method `step` is plain PyTorch without loops over sequences. `CellEncoder` runs a cell over
+    sequences of different lengths, in layers and directions, and exports each as one ONNX `Scan`.
 
     >>> class Leaky(RecurrentCell):
     ...     def __init__(self, input_size, hidden_size):
@@ -93,10 +90,9 @@ def run_cell(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the outputs (B, T, `cell.size`) for all tokens, and the states after the last token of each sequence.
 
-    `tokens`: (B, T, D), whose padding may be NaN. `inside`: (B, T) False for padding. `states`: list of (B, *shape)
-    before the first token. `fields`: list of (B, T, width) values of the fields that the cell reads, whose padding may
-    be NaN. `shortest`: each sequence has at least so many tokens. `keeps_states`: False if the caller needs no states,
-    which may then read padding in an export, to save time.
+    `tokens`: (B, T, D), and `fields`: (B, T, width) of those that the cell reads; padding may be NaN. `inside`: (B, T)
+    False for padding. `states`: (B, *shape) before the first token. `shortest`: each sequence has at least so many
+    tokens. `keeps_states`: False if the caller needs no states, which may then read padding in an export.
     """
     # Choose the padding away before the cell sees it: 0 * NaN is NaN, in gradients too.
     inputs = [torch.where(inside[..., None], values.to(tokens.dtype), 0.0) for values in (tokens, *fields)]
@@ -124,8 +120,7 @@ def scan_tokens(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token, in an export.
 
-    `inputs`: list of (B, T, D). `inside`: (B, T) False for padding, or None to read the padding as well. `states`: (B,
-    *shape) before the first token. `name`: description of the step, for the text of an InputError.
+    `inside`: (B, T) False for padding, or None to read the padding as well. `name`: the step, for an InputError.
     """
     # PyTorch calls `scan` a prototype. It is imported here, so that training does not depend on it.
     from torch._higher_order_ops.scan import scan
@@ -146,7 +141,6 @@ def scan_tokens(
 
 
 def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
-    """Return the `new` states (B, *shape) where `is_token` (B,), and the `old` ones elsewhere."""
     pairs = zip(new, old, strict=True)
     return [torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before) for after, before in pairs]
 
@@ -178,10 +172,9 @@ WRITE_ROWS = (
 def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], where: str) -> None:
     """Raise InputError unless one step of `cell` does what the cell declares.
 
-    A step on random tokens, in evaluation mode, must have the declared shapes and the dtype of the tokens, must not
-    change its arguments in place, and a row must have the same results alone and in a batch. No step is tried on the
-    device `meta`, which has no values. `widths`: number of channels of each field that the cell reads. `where`: config
-    key and class of the cell, for the error text.
+    A step on random tokens must have the declared shapes and the dtype of the tokens, must not change its arguments in
+    place, and a row must have the same results alone and in a batch. No step is tried on the device `meta`. `widths`:
+    channels of each field that the cell reads. `where`: config key and class of the cell, for the error text.
     """
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
@@ -211,12 +204,9 @@ def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], wher
 
 def _is_state(state: Any) -> bool:
     # A bundle stores the initial value as JSON, which has neither tensors nor infinite numbers.
-    return (
-        isinstance(state, State)
-        and all(isinstance(size, int) and size > 0 for size in state.shape)
-        and isinstance(state.initial, (int, float))
-        and abs(state.initial) <= -LOWEST
-    )
+    if not isinstance(state, State) or not isinstance(state.initial, (int, float)):
+        return False
+    return all(isinstance(size, int) and size > 0 for size in state.shape) and abs(state.initial) <= -LOWEST
 
 
 def _try_step(cell: RecurrentCell, inputs: Sequence[Tensor], states: Sequence[Tensor], where: str) -> list[Tensor]:
