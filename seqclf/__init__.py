@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from seqclf.errors import InputError as InputError
     from seqclf.system.version import __version__ as __version__
     from seqclf.training.change_structure import change_structure as change_structure
-    from seqclf.training.load_task import load_task as load_task
     from seqclf.training.task import SequenceTask as SequenceTask
+    from seqclf.training.task import load_task as load_task
 
 _MODULES = {
     "__version__": "system.version",
@@ -37,7 +37,7 @@ _MODULES = {
     "fit": "api.fit",
     "load_config": "api.fit",
     "load_data": "api.fit",
-    "load_task": "training.load_task",
+    "load_task": "training.task",
 }
 __all__ = sorted(_MODULES.keys() - {"__version__"})
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from support.installed_package import documented_example, install_package
 
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.parity_grid import TOLERANCE
-from seqclf.training.checks.network_checks import check_exportable, padding_error
+from seqclf.models.classifier import EncoderClassifier
+from seqclf.models.onnx.checks import TOLERANCE
+from seqclf.training.network_checks import check_exportable, padding_error
 
 FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
 
@@ -33,7 +33,7 @@ def test_the_encoder_with_a_recurrent_layer_is_exported_and_skips_padding(monkey
     install_package(monkeypatch, tmp_path, "stackedpackage", {"encoders.py": code})
     target = "stackedpackage.encoders.StackedLSTM"
     plain = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
-    network = SequenceClassifier(FIELDS, 3, encoder={"_target_": target}, dropout=0.0, hidden_size=4, layers=2, **plain)
+    network = EncoderClassifier(FIELDS, 3, encoder={"_target_": target}, dropout=0.0, hidden_size=4, layers=2, **plain)
     check_exportable(network, FIELDS, target)
     assert padding_error(network, FIELDS, target) < 0.1 * TOLERANCE
 
@@ -43,7 +43,7 @@ def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
     target = "gatedpackage.encoders.GatedTokens"
     gate = {"_target_": "gatedpackage.encoders.Linear", "bias": False}
     plain = {"embedding_size": 6, "pooling": "max", "token_dropout": 0.0, "number_noise": 0.0}
-    network = SequenceClassifier(FIELDS, 3, encoder={"_target_": target, "gate": gate}, dropout=0.0, **plain)
+    network = EncoderClassifier(FIELDS, 3, encoder={"_target_": target, "gate": gate}, dropout=0.0, **plain)
     assert network.encoder.gate.linear.bias is None
     check_exportable(network, FIELDS, target)
 
@@ -52,8 +52,8 @@ def test_the_encoder_with_a_part_builds_and_exports_it(monkeypatch, tmp_path):
 def test_the_head_is_a_part_of_the_default_network(monkeypatch, tmp_path):
     code = documented_example("A head", number=1)
     install_package(monkeypatch, tmp_path, "levelspackage", {"heads.py": code})
-    from seqclf.models.heads.config import HeadsConfig
-    from seqclf.models.heads.network import HeadsClassifier
+    from seqclf.models.auto.config import HeadsConfig
+    from seqclf.models.auto.heads_classifier import HeadsClassifier
 
     levels = {"_target_": "levelspackage.heads.Levels", "dropout": 0.5}
     config = HeadsConfig.of({

@@ -36,11 +36,11 @@ from seqclf.batching.collate import pad
 from seqclf.config.build import Config, arguments_of, locate
 from seqclf.data.storage.dataset import summarize_sequences
 from seqclf.errors import first_line
+from seqclf.models.auto.feature_cache import feature_cache
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.frozen.frozen_outputs import feature_cache
 from seqclf.system.environment import peak_mb
 from seqclf.system.threads import available_cpus
-from seqclf.training.checks.check_targets import resolve_for_data, resolve_model
+from seqclf.training.check_targets import resolve_for_data, resolve_model
 
 MODES = ("dynamic", "packed", "static", "compiled")
 QUICK = {"sequences": 64, "batch_size": 8, "updates": 3, "rounds": 1, "lengths": ["log_normal"]}

@@ -20,8 +20,8 @@ import lightning.pytorch as pl
 from seqclf.config.command import run
 from seqclf.runs import steps
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
-from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.task import SequenceTask
+from seqclf.training.training_log import EpochRecord
 
 METRIC_METHODS = [
     *((accumulator, "update") for accumulator in (EpochMetrics, EvaluationMetrics)),

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from seqclf import load_config
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.onnx.export import export_onnx
-from seqclf.models.trees.tree_lstm import TreeLSTM
+from seqclf.models.onnx.exporter import export_onnx
+from seqclf.models.tree_lstm import TreeLSTM
 
 VOCABULARY = 1000
 FIELDS = [

@@ -15,7 +15,7 @@ import numpy as np
 
 from seqclf.bundle.session import explain_run_errors
 from seqclf.bundle.step_model import STEP, StepModel, read_chunks
-from seqclf.models.parity_grid import TOLERANCE, logit_error
+from seqclf.models.onnx.checks import TOLERANCE, logit_error
 from seqclf.system.json_result import JsonResult
 
 MAX_OTHER_ROWS = 0.01

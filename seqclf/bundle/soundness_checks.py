@@ -19,7 +19,7 @@ from seqclf.bundle.training_memory import LENGTH, id_texts
 from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.ragged import Ragged, is_list, list_offsets, take
 from seqclf.errors import first_line
-from seqclf.models.parity_grid import TOLERANCE, logit_error
+from seqclf.models.onnx.checks import TOLERANCE, logit_error
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import DISTRIBUTION, RUNTIME, package_versions
 

@@ -45,7 +45,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
         raise InputError(f"triton={config.triton}", "is written from a bundle", "export the checkpoint first")
     from seqclf.documents.terminal import console
     from seqclf.runs.export import write_bundle
-    from seqclf.training.load_task import load_task
+    from seqclf.training.task import load_task
 
     checkpoint = Path(config.checkpoint)
     task = load_task(checkpoint, config.trust)
@@ -72,7 +72,7 @@ def _read_mapping(path: Path, read: Callable[[Path], Any]) -> JsonObject:
 
 def _lost_choices(run: Path, checkpoint: Path, task: SequenceTask) -> str | None:
     """Return a warning if the bundle will lack choices of validation rows that its run makes, else None."""
-    from seqclf.training.load_task import lacks_validation
+    from seqclf.training.task import lacks_validation
 
     if lacks_validation(checkpoint, task):
         model = run / MODEL

@@ -16,7 +16,7 @@ from seqclf.settings.commands import SearchConfig
 from seqclf.settings.override_text import shell_word
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import locked
-from seqclf.training.checks.check_targets import resolve_targets
+from seqclf.training.check_targets import resolve_targets
 
 
 @dataclass(frozen=True)

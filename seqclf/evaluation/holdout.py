@@ -20,7 +20,7 @@ HALF = 0.5  # fraction of validation that is held out where validation chooses m
 FOLDS_SETTING = "data.split.by=fold data.split.fold=all"
 UNDIVIDED = ("time", "distinct", "fold")  # values of data.split.by whose parts folds would mix, or that are folds
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"  # the network of this package that sets more
-HEADS = "seqclf.models.heads.network.HeadsClassifier"
+HEADS = "seqclf.models.auto.heads_classifier.HeadsClassifier"
 
 
 def chosen_by_validation(settings: Mapping[str, Any], sets_more: bool | None = None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from seqclf.batching.batches import SplitRows
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.network import Loss, TrainingLoss
+from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
+from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
 from seqclf.models.pooling import token_mask
 from seqclf.models.streaming import ChunkStep, State
 from seqclf.settings.base import NonNegative
@@ -28,11 +27,8 @@ START_BIAS = -3.0  # initial bias of the stop logit; a stop probability of 5 % l
 MAX_LOGITS = 4_000_000  # maximum number of logits in memory; each prefix of a sequence has its own logits
 
 
-class Reading(NamedTuple):
-    """Encoder outputs (B, T, size), pooled prefixes (B, T, pooled size) and rising halting scores (B, T) of sequences.
-
-    The prefix at position t pools the tokens 0 to t.
-    """
+class Prefixes(NamedTuple):
+    """Encoder outputs (B, T, size), pooled prefixes (B, T, P), each of tokens 0 to t, and halting scores (B, T)."""
 
     outputs: Tensor
     prefixes: Tensor
@@ -42,8 +38,8 @@ class Reading(NamedTuple):
 class HaltingHead(nn.Module):
     """Layer that computes the stop logits (B, T, 1) of an `AdaptiveClassifier`, whose sigmoid is a stop probability.
 
-    The inputs are the encoder outputs (B, T, `size`) and the certainty (B, T) after each token (see `certainty_of`).
-    The initial weight of the certainty is 1, because a small dataset is not enough to learn this weight from 0.
+    The inputs are the encoder outputs (B, T, `size`) and the certainty (B, T) after each token (see `certainty_of`),
+    whose weight starts at 1, because a small dataset is not enough to learn it from 0.
     """
 
     def __init__(self, size: int):
@@ -63,21 +59,19 @@ TOLERATED_LOSS = 0.005  # the chosen threshold may lose this much macro recall
 TOLERATED_SHARE = 0.05  # it may lose this fraction of the decrease in log loss that reading all tokens brings
 
 
-class AdaptiveClassifier(SequenceClassifier):
-    """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
+class AdaptiveClassifier(EncoderClassifier):
+    """A `EncoderClassifier` that reads a sequence from its start and may halt before its end.
 
     A second head, `HaltingHead`, computes a stop probability for each token. The halting score of a token is -log(p),
     where p is the probability that the sequence has not stopped by then. The halting token is the first one whose score
     reaches `threshold`, and `forward` reads up to it. In training all tokens are read; then validation rows choose the
     threshold (see `fit_to_validation`). The extra output `tokens_read` counts the tokens up to the halting token.
-
     Training minimizes the exact expectation of the loss over the position of the halting token (Russwurm et al. 2023,
     ELECTS; Banino et al. 2021, PonderNet), plus a price for the tokens that are read, plus the loss after the last
-    token, so that the classifier stays accurate for whole sequences.
-
-    `earliness`: price of reading a whole sequence, as a fraction of `gain`, the loss after the first token minus the
-    loss after the last one. A fixed price could exceed the gain if one class is rare. `arguments`: arguments of
-    `SequenceClassifier`. Raises InputError if the encoder is not unidirectional.
+    token, so that the classifier stays accurate for whole sequences. `earliness`: price of reading a whole sequence, as
+    a fraction of `gain`, the loss after the first token minus the loss after the last one. A fixed price could exceed
+    the gain if one class is rare. `arguments`: arguments of `EncoderClassifier`. Raises InputError if the encoder is
+    not unidirectional.
 
     >>> model = AdaptiveClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
@@ -120,27 +114,20 @@ class AdaptiveClassifier(SequenceClassifier):
             remedy = "set an encoder that can read chunk by chunk, such as seqclf.models.rnn.recurrent.Recurrent"
             raise InputError("model", problem, remedy)
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        """Return the logits (B, C) of each sequence at its halting token. See `SequenceClassifier.forward`."""
+    def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         return self.outputs(fields, lengths, host_lengths)["logits"]
 
-    def outputs(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> dict[str, Tensor]:
+    def outputs(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> dict[str, Tensor]:
         outputs, _, scores = self.read(fields, lengths, host_lengths)
         read = lengths if self.training else tokens_read(scores, lengths, self.threshold)
         return {"logits": self.head(self.pooling(outputs, read), fields), "tokens_read": read}
 
-    def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
-        """Encode whole sequences, and return the encoder outputs, pooled prefixes and halting scores."""
+    def read(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Prefixes:
         outputs, _ = self.encode(fields, lengths, host_lengths)
         prefixes = self.pooling.prefixes(outputs, lengths)
-        return Reading(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
+        return Prefixes(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths, fields))
 
-    def halting_scores(
-        self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Mapping[str, Tensor]
-    ) -> Tensor:
-        """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
+    def halting_scores(self, outputs: Tensor, prefixes: Tensor, lengths: Tensor, fields: Fields) -> Tensor:
         # Without gradients: training could lower the loss by making the classifier over- or underconfident.
         with torch.no_grad():
             parts = [prefixes]
@@ -150,7 +137,7 @@ class AdaptiveClassifier(SequenceClassifier):
         return halting_steps(self.halting(outputs, certainty)[..., 0], lengths).cumsum(dim=1)
 
     def at_thresholds(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
+        self, fields: Fields, lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K, C) and numbers of tokens read (B, K) for K `thresholds`, by one run of the encoder."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
@@ -163,8 +150,8 @@ class AdaptiveClassifier(SequenceClassifier):
         """Set the threshold that reads the fewest tokens and is nearly as good as reading all.
 
         Its macro recall is at most `TOLERATED_LOSS` lower, and it loses at most a fraction `TOLERATED_SHARE` of what
-        reading all tokens gains in log loss over the first token. Recall alone ignores a rare class that is never the
-        most probable one, and is imprecise for few rows.
+        reading all tokens gains in log loss over the first token: recall alone ignores a rare class that is never the
+        most probable one.
         """
         count, classes = len(THRESHOLDS), self.output.out_features
         right, loss, read = (torch.zeros(size, dtype=torch.float64) for size in ((classes, count), count, count))
@@ -190,12 +177,7 @@ class AdaptiveClassifier(SequenceClassifier):
         return f"reads {share[best]:.0%} of the tokens, macro recall {recall[best]:.3f}, {recall[-1]:.3f} reading all"
 
     def training_loss(
-        self,
-        fields: Mapping[str, Tensor],
-        lengths: Tensor,
-        host_lengths: np.ndarray | None,
-        labels: Tensor,
-        loss: Loss,
+        self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
         """Return the training loss of a batch (see `AdaptiveClassifier`), and the logits after the last token."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
@@ -284,8 +266,7 @@ def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
 class AdaptiveStep(ChunkStep):
     """An `AdaptiveClassifier` that reads one chunk of each sequence, up to the halting token or the end of the chunk.
 
-    Additional outputs: `tokens_read` (B,), the number of tokens that are read in all chunks so far, and `halted` (B,),
-    True for a sequence that has halted.
+    Additional outputs: `tokens_read` (B,) in all chunks so far, and `halted` (B,), True for a sequence that has halted.
     """
 
     more_outputs = ("tokens_read", "halted")
@@ -297,7 +278,7 @@ class AdaptiveStep(ChunkStep):
         self.register_buffer("threshold", classifier.threshold)
         self.states = [*self.states, State("halting_score", (), 0.0), State("tokens_read", (), 0.0)]
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
+    def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
         outputs, encoder_states = self.read(fields, lengths, states)
         *pooling_before, before, tokens_before = states[len(encoder_states) :]
         logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before), fields)
@@ -329,8 +310,6 @@ def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     try:
         return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
     except RuntimeError as error:
-        raise InputError(
-            "loss",
-            f"model=adaptive needs the loss of each row, and {type(loss).__name__} gives none ({first_line(error)})",
-            "add a method row_costs(logits, labels)",
-        ) from None
+        name, reason = type(loss).__name__, first_line(error)
+        problem = f"model=adaptive needs the loss of each row, and {name} gives none ({reason})"
+        raise InputError("loss", problem, "add a method row_costs(logits, labels)") from None

@@ -73,18 +73,15 @@ class BagEmbedding(nn.Embedding):
             highest = vectors.masked_fill(~present, float("-inf")).amax(dim=2)
             return torch.where(present.any(dim=2), highest, 0.0)
         total = torch.where(present, vectors, 0.0).sum(dim=2)
-        if self.combine == "sum":
-            return total
-        return total / present.sum(dim=2).clamp(min=1).to(total.dtype)
+        return total if self.combine == "sum" else total / present.sum(dim=2).clamp(min=1).to(total.dtype)
 
 
 class NumberProjection(nn.Linear):
     """Linear layer for numbers: (…, D) → (…, `size`), with Gaussian noise on standardized channels in training.
 
-    `scaled`: D booleans, True for a standardized channel; in masks and sines, noise could be larger than the values.
-    `deviation`: standard deviation of the noise. `within`: D standard deviations of the channels within sequences, at
-    most 1; None for 1. The noise is proportional to it, or it would drown the shape of each sequence. `constant`: D
-    booleans, True for a channel that is constant in each sequence; its initial weights are small.
+    `scaled`: D booleans, True for a standardized channel. `deviation`: standard deviation of the noise. `within`: D
+    standard deviations of the channels within sequences, at most 1; None for 1. The noise is proportional to it, or it
+    would drown the shape of each sequence. `constant`: D booleans, True for one that is constant in each sequence.
 
     >>> NumberProjection(4, [True, True, False], 0.5, [1.0, 0.5, 1.0]).noise.tolist()
     [0.5, 0.25, 0.0]
@@ -134,12 +131,11 @@ class FieldEmbedding(nn.Module):
 
     Ids are embedded, numbers go through a linear layer, and the vectors of all fields are concatenated.
 
-    `fields`: specs of the fields to embed (see `token_specs`). `embedding_size`: number of dimensions for each field,
-    except that the `vector_size` in the spec of a categorical field counts, for pretrained vectors (see
-    `load_vectors`). `token_dropout`: probability that training replaces an id by the unknown id, so that the model
-    learns to handle unknown values. `number_noise`: standard deviation of the noise that training adds to standardized
-    numbers, in units of their standard deviation within sequences (entries `scaled` and `within` of a numeric spec; by
-    default all are, with 1).
+    `embedding_size`: number of dimensions for each field, except that the `vector_size` in the spec of a categorical
+    field counts, for pretrained vectors (see `load_vectors`). `token_dropout`: probability that training replaces an id
+    by the unknown id, so that the model learns to handle unknown values. `number_noise`: standard deviation of the
+    noise that training adds to standardized numbers, in units of their standard deviation within sequences (`scaled`
+    and `within` of a numeric spec).
 
     >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
     >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
@@ -192,11 +188,12 @@ class StaticFields(nn.Module):
         super().__init__()
         specs = static_specs(fields)
         self.size, self.pooled_size = size + (STATIC_HIDDEN if specs else 0), size
-        self.embedding = (
-            FieldEmbedding(specs, embedding_size=STATIC_SIZE, token_dropout=STATIC_NOISE, number_noise=STATIC_NOISE)
-            if specs
-            else None
-        )
+        sizes: dict[str, Any] = {
+            "embedding_size": STATIC_SIZE,
+            "token_dropout": STATIC_NOISE,
+            "number_noise": STATIC_NOISE,
+        }
+        self.embedding = FieldEmbedding(specs, **sizes) if specs else None
         self.names = [spec["name"] for spec in specs]
         self.hidden = nn.Linear(size + self.embedding.size, STATIC_HIDDEN) if self.embedding is not None else None
 
@@ -213,7 +210,7 @@ class StaticFields(nn.Module):
 def load_vectors(network: nn.Module, name: str, vectors: np.ndarray) -> None:
     """Give pretrained `vectors` of the field `name` to each module with a method `load_vectors`, or raise InputError.
 
-    The method returns False if the module has no such field. Modules inside of the module are its own business.
+    The method returns False if the module has no such field.
     """
     if not _takes_vectors(network, name, vectors):
         remedy = "give the module that embeds the field one, or remove vectors"

@@ -12,7 +12,8 @@ from seqclf.config.build import build, locate_subclass
 from seqclf.data.field_spec import FieldSpec, static_specs
 from seqclf.errors import InputError
 from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
-from seqclf.models.options import RUN_SETTINGS
+
+RUN_SETTINGS = ("members",)  # keys of the block `model` that no network takes
 
 
 class Ensemble(SequenceNetwork):
@@ -72,9 +73,8 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         for _ in range(1 if is_inside else model["members"])
     ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
-        raise InputError(
-            f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
-        )
+        problem = "has lazy modules, which a checkpoint cannot hold"
+        raise InputError(f"model._target_={target}", problem, "give their sizes")
     check_outputs(networks[0], fields)
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
@@ -92,9 +92,6 @@ def check_outputs(network: SequenceNetwork, fields: Sequence[FieldSpec]) -> None
     listed = list(network.extra_outputs)
     taken = [name for name in listed if name.casefold() in names or name.startswith("probability")]
     if taken := [*taken, *(name for name in listed if not name or listed.count(name) > 1)]:
-        kind = type(network)
-        raise InputError(
-            f"{kind.__module__}.{kind.__qualname__}",
-            f"has an extra output named '{taken[0]}': a field, a column of predictions, or twice the same",
-            "rename it in extra_outputs",
-        )
+        where = f"{type(network).__module__}.{type(network).__qualname__}"
+        problem = f"has an extra output named '{taken[0]}': a field, a column of predictions, or twice the same"
+        raise InputError(where, problem, "rename it in extra_outputs")

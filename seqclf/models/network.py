@@ -28,9 +28,8 @@ class SequenceNetwork(nn.Module):
     """Base class of networks: the fields of a batch of sequences → logits (B, C).
 
     The constructor gets `fields` (the field specs of the inputs), `num_classes`, and the arguments in the network's
-    config as keyword arguments. The logits of a sequence must depend only on the tokens of the sequence. A subclass
-    must define `forward`, and may define `outputs`, `training_loss`, `fit_to`, `fit_to_validation` with
-    `cross_fitted_logits`, and `streaming`. An attribute `members` lists modules that are trained independently.
+    config. The logits of a sequence must depend only on its tokens. A subclass must define `forward`, and may define
+    the other methods. An attribute `members` lists modules that are trained independently.
 
     >>> import torch
     >>> class Mean(SequenceNetwork):
@@ -48,8 +47,7 @@ class SequenceNetwork(nn.Module):
 
     # True if the constructor and `forward` get the static fields too, whose values are (B,) or (B, D).
     reads_static: bool = False
-    # Factor by which the network shortens sequences before most of its work. A training that is limited by its tokens
-    # may then take as many times more steps.
+    # Factor by which the network shortens sequences before most of its work, so that a training takes more steps.
     shortening: float = 1.0
     # What `fit_to_validation` sets, in words.
     set_by_validation: ClassVar[str] = "buffers of the network"
@@ -83,8 +81,8 @@ class SequenceNetwork(nn.Module):
     def fit_to(self, rows: SplitRows) -> None:
         """Set buffers by the training rows, such as scales.
 
-        Called once, before the first optimizer step: never after loading a checkpoint, on resuming, or after a change
-        of the structure. With several ranks, all get the buffers of the first rank.
+        Called once, before the first optimizer step, and never for a network with weights of a checkpoint. With several
+        ranks, all get the buffers of the first rank.
         """
 
     def fit_to_validation(self, rows: SplitRows) -> str | None:

@@ -3,11 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import torch
+from pydantic import AfterValidator
 from torch import Tensor, nn
 
+from seqclf.errors import RefusedValueError
 from seqclf.models.streaming import LOWEST, State
+from seqclf.settings.similar_names import must_be_one_of
+
+POOLINGS = ("last", "mean", "max", "attention")
+
+
+def check_pooling(value: str) -> str:
+    """Reject a pooling that is neither a known name nor several different known names joined by `+`."""
+    names = value.split("+")
+    unknown = [name for name in names if name not in POOLINGS]
+    if unknown:
+        problem, hint = must_be_one_of(unknown[0], POOLINGS)
+        raise RefusedValueError(problem, "; ".join(filter(None, [hint, "several are joined by +"])))
+    if len(set(names)) < len(names):
+        raise RefusedValueError("names one twice")
+    return value
+
+
+PoolingNames = Annotated[str, AfterValidator(check_pooling)]
 
 
 def token_mask(lengths: Tensor, longest: int) -> Tensor:
@@ -26,7 +47,7 @@ class RunningMax(nn.Module):
         return outputs.cummax(dim=1).values
 
     def onnx_form(self) -> nn.Module:
-        from seqclf.models.onnx.running_max import OnnxRunningMax  # import onnxscript only for an export
+        from seqclf.models.onnx.functions import OnnxRunningMax  # import onnxscript only for an export
 
         return OnnxRunningMax()
 
@@ -37,9 +58,8 @@ class Pooling(nn.Module):
     `kind`: "mean", "max", "last" or "attention" (a weighted mean, with a learned score for each token), or several of
     them joined by "+", whose vectors are concatenated (see `check_pooling`). The last `backward_size` channels of an
     output are those of the backward direction: "last" takes them from the first token, so that all of it depends on all
-    tokens.
-
-    For a unidirectional encoder, `run` pools a sequence in chunks, and `prefixes` pools every prefix of a sequence.
+    tokens. For a unidirectional encoder, `run` pools a sequence in chunks, and `prefixes` pools every prefix of a
+    sequence.
 
     >>> outputs = torch.tensor([[[1.0], [5.0], [9.0]], [[2.0], [4.0], [0.0]]])
     >>> Pooling("mean+max", size=1, backward_size=0)(outputs, torch.tensor([3, 2])).tolist()
@@ -77,20 +97,16 @@ class Pooling(nn.Module):
 
     @property
     def states(self) -> list[State]:
-        """List of the states that `run` gets and returns."""
         return [state for kind in self.kinds for state in self._states_of(kind)]
 
     def _states_of(self, kind: str) -> list[State]:
         channels = (self.size // len(self.kinds),)
+        attention = [State("attention_sum", channels), State("attention_weight", (1,))]
         by_kind = {
             "last": [],
-            "mean": [State("mean_sum", channels, 0.0), State("mean_count", (1,), 0.0)],
+            "mean": [State("mean_sum", channels), State("mean_count", (1,))],
             "max": [State("max", channels, LOWEST)],
-            "attention": [
-                State("attention_sum", channels, 0.0),
-                State("attention_weight", (1,), 0.0),
-                State("attention_max", (1,), LOWEST),
-            ],
+            "attention": [*attention, State("attention_max", (1,), LOWEST)],
         }
         return by_kind[kind]
 

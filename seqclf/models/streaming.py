@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -26,10 +25,10 @@ class State(NamedTuple):
 
 
 class ChunkStep(nn.Module):
-    """A `SequenceClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
+    """A `EncoderClassifier` that reads sequences in chunks: embedding → encoder → pooling of all tokens so far → head.
 
-    `states`: list of `State`, as in `forward`: those of the encoder, then those of the pooling. It runs only inside the
-    ONNX exporter, because its encoder consists of ONNX operators (see `SequenceClassifier.streaming`).
+    `states`: those of the encoder, then those of the pooling. It runs only inside the ONNX exporter, because its
+    encoder consists of ONNX operators.
     """
 
     # Names of additional outputs of `forward`: `extra_outputs` of the network after all tokens so far, and `halted`
@@ -55,7 +54,6 @@ class ChunkStep(nn.Module):
         return {"logits": self.classify(pooled, fields), "states": [*encoder_states, *pooling_states]}
 
     def read(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Return the outputs (B, T, size) of the encoder, and the encoder states after the chunk."""
         structure = {name: fields[name] for name in self.structure}
         return self.encoder(self.embedding(fields), lengths, states[: len(self.encoder.states)], **structure)
 
@@ -64,10 +62,7 @@ class ChunkStep(nn.Module):
 
 
 class HeadStep(nn.Module):
-    """Streaming form of a head that reads no more than the means and statistics of all tokens so far.
-
-    `states`: list of `State`, which `forward` gets and returns.
-    """
+    """Streaming form of a head that reads no more than the means and statistics of all tokens so far."""
 
     def __init__(self, head: Any):
         super().__init__()
@@ -87,7 +82,6 @@ class HeadsStep(nn.Module):
     `heads`: streaming forms of the heads. `reader`: the head whose linear layer reads the windows, None without one.
     """
 
-    more_inputs: Mapping[str, float] = MappingProxyType({})
     more_outputs: tuple[str, ...] = ()
 
     def __init__(self, network: Any, heads: Sequence[HeadStep], reader: Any):
@@ -95,13 +89,11 @@ class HeadsStep(nn.Module):
         self.network, self.reader = network, reader
         self.heads = nn.ModuleList(heads)
         self.of_front = network.front.step_states()
-        named = [
-            state._replace(name=f"{index}_{state.name}") for index, head in enumerate(heads) for state in head.states
-        ]
-        self.states: list[State] = [*self.of_front, *named]
+        self.states: list[State] = list(self.of_front)
+        for index, head in enumerate(heads):
+            self.states += [state._replace(name=f"{index}_{state.name}") for state in head.states]
 
     def forward(self, fields: Fields, lengths: Tensor, states: Sequence[Tensor]) -> dict[str, Any]:
-        """Return the `logits` (B, C) after the chunk and the new `states`. See `ChunkStep.forward`."""
         first = len(self.of_front)
         linear = None if self.reader is None else self.reader.of_windows
         reading, after = self.network.front.step(fields, lengths, states[:first], linear)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqclf.errors import InputError
-from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.classifier import SequenceEncoder
+from seqclf.models.network import HostLengths
 from seqclf.models.pooling import token_mask
 from seqclf.settings.base import Count, DropoutShare
 
@@ -55,11 +55,9 @@ def check_heads(hidden_size: int, heads: int) -> None:
     """
     even = 2 * heads
     if hidden_size % even:
-        raise InputError(
-            f"model.heads={heads}",
-            f"model.hidden_size={hidden_size} is not an even multiple of it",
-            f"set model.hidden_size={-(-hidden_size // even) * even}, or other heads",
-        )
+        problem = f"model.hidden_size={hidden_size} is not an even multiple of it"
+        remedy = f"set model.hidden_size={-(-hidden_size // even) * even}, or other heads"
+        raise InputError(f"model.heads={heads}", problem, remedy)
 
 
 class SelfAttention(nn.Module):
@@ -139,12 +137,12 @@ class Block(nn.Module):
 class Transformer(SequenceEncoder):
     """Transformer encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `hidden_size`).
 
-    `layers`: number of blocks. Each block normalizes its inputs (pre-norm, Xiong et al. 2020), and the outputs of the
-    last block are normalized too. Rotary position embedding (Su et al. 2021) encodes the distance between two tokens,
-    and has no maximum length. `hidden_size`: number of channels, an even multiple of `heads`.
+    `layers`: number of blocks. Each normalizes its inputs (pre-norm, Xiong et al. 2020), and the outputs of the last
+    one are normalized too. Rotary position embedding (Su et al. 2021) encodes the distance between two tokens, and has
+    no maximum length. `hidden_size`: number of channels, an even multiple of `heads`. Each output depends on all tokens
+    of the sequence: time grows with the square of the length, memory linearly.
 
-    Each output depends on all tokens of the sequence: time grows with the square of the length, memory linearly.
-
+    >>> import numpy as np
     >>> encoder = Transformer(3, hidden_size=8, heads=2)
     >>> host = np.array([5, 2])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(host), host)
@@ -170,9 +168,7 @@ class Transformer(SequenceEncoder):
         self.blocks = nn.ModuleList(Block(hidden_size, heads, expansion, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden_size)
 
-    def forward(
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: HostLengths) -> tuple[Tensor, Tensor, HostLengths]:
         longest = tokens.shape[1]
         mask = None
         # A batch without padding needs no mask. Reading `lengths` in place of `host_lengths` would wait for the GPU.

@@ -26,10 +26,10 @@ from seqclf.runs.training import Training, run_trainer, take_weights
 from seqclf.settings.data import ALL_FOLDS
 from seqclf.system import progress
 from seqclf.system.run_folder import MODEL
-from seqclf.training.callbacks import StopOnSignal, TrainingProgress
-from seqclf.training.load_task import save_model, set_by_validation
 from seqclf.training.not_finite import NotFiniteSteps
-from seqclf.training.task import SequenceTask
+from seqclf.training.stop_on_signal import StopOnSignal
+from seqclf.training.task import SequenceTask, save_model, set_by_validation
+from seqclf.training.training_log import TrainingProgress
 
 FOLDER = "all-rows"  # folder inside the run folder, removed at the end
 

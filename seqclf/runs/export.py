@@ -22,8 +22,8 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
-from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
-from seqclf.models.parity_grid import grid
+from seqclf.models.onnx.checks import grid
+from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
 from seqclf.report.document import card_text
 from seqclf.report.reported import Reported
 from seqclf.system import progress
@@ -31,7 +31,7 @@ from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode,
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions
-from seqclf.training.checks.network_checks import check_trained_network
+from seqclf.training.network_checks import check_trained_network
 from seqclf.training.task import SequenceTask
 
 PARITY_SEED = 0

@@ -11,8 +11,8 @@ from seqclf.runs.threshold_rows import fit_to_validation
 from seqclf.runs.training import Training
 from seqclf.settings.training import TrainConfig
 from seqclf.system.run_folder import FIT, MODEL
-from seqclf.training.load_task import save_model
 from seqclf.training.loggers.run_logger import RunLogger
+from seqclf.training.task import save_model
 
 
 def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> None:

@@ -38,7 +38,7 @@ from seqclf.survey.outlook import show_outlook
 from seqclf.system import signals
 from seqclf.system.run_folder import CURVES, DATA, FIT, FOLD, claim_run_folder, remove_outputs, run_outputs
 from seqclf.system.state_validation import read_json
-from seqclf.training.checks.check_targets import resolve_targets
+from seqclf.training.check_targets import resolve_targets
 
 TEST = "test"
 ESTIMATE = f"each fold is judged at the threshold that the other folds set: {CROSS_VALIDATED}"

@@ -22,7 +22,7 @@ from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
 from seqclf.evaluation.holdout import hold_out
-from seqclf.models.encoder import reads_trees
+from seqclf.models.classifier import reads_trees
 from seqclf.runs.hashes import rows_hash
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.processes.process_settings import OWN_THREADS, idle_threads
@@ -35,7 +35,7 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import DATA, is_resumed, remove_outputs, run_outputs
 from seqclf.system.state_validation import read_json, read_yaml
-from seqclf.training.checks.check_targets import resolve_targets
+from seqclf.training.check_targets import resolve_targets
 from seqclf.training.loggers.run_logger import require_installed
 
 

@@ -28,7 +28,7 @@ from seqclf.settings.commands import RetrainConfig
 from seqclf.settings.training import TrainConfig, recipe_of
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import MODEL, run_outputs
-from seqclf.training.load_task import load_task
+from seqclf.training.task import load_task
 
 NO_RUNTIME = {"checkpoint": None, "start": None, "overwrite": False, "export": True}
 

@@ -40,8 +40,7 @@ from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, remove_outputs
 from seqclf.system.state_validation import read_json
-from seqclf.training.load_task import load_task
-from seqclf.training.task import SequenceTask
+from seqclf.training.task import SequenceTask, load_task
 
 MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
 

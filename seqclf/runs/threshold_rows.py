@@ -22,7 +22,7 @@ from seqclf.models.network import SequenceNetwork, cross_fits
 from seqclf.settings.data import ALL_FOLDS
 from seqclf.settings.decision import AUTO
 from seqclf.settings.training import TrainConfig
-from seqclf.training.exact_resume import rows_of
+from seqclf.training.resume import rows_of
 from seqclf.training.task import SequenceTask
 
 HEAD_PATIENCE = 3  # validations, where the config says auto

@@ -40,7 +40,7 @@ from seqclf.system.run_folder import (
 )
 from seqclf.system.signals import Terminated
 from seqclf.system.state_validation import read_json
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, open_logger
+from seqclf.training.loggers.run_logger import LoggedRun, RunLogger, open_logger
 from seqclf.training.resume import newest_checkpoint
 
 
@@ -183,7 +183,7 @@ def _logging(run: Path, config: TrainConfig) -> Iterator[RunLogger | None]:
             logger.close(failed)
 
 
-def finished_run(run: Path, config: TrainConfig) -> FinishedRun:
+def finished_run(run: Path, config: TrainConfig) -> LoggedRun:
     """Return what loggers log at the end of a run: with `upload_rows=false`, a report in RUN/shared without rows."""
     result, facts, folder = read_judged(run, config.decision), read_facts(run, config.model_dump()), run
     rows = result.rows
@@ -196,7 +196,7 @@ def finished_run(run: Path, config: TrainConfig) -> FinishedRun:
             write_run_page(folder / "report.html", folder, None, replace(shared, rows=rows), facts)
         result = shared
     page = folder / "report.html"
-    return FinishedRun(
+    return LoggedRun(
         name=config.data.name,
         folder=run,
         epochs=facts.epochs,

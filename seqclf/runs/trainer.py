@@ -23,7 +23,7 @@ from seqclf.models.embedding import load_vectors
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.settings.training import TrainConfig
 from seqclf.system.memory_errors import is_out_of_memory
-from seqclf.training.callbacks import AtomicCheckpointIO
+from seqclf.training.checkpoint import AtomicCheckpointIO
 from seqclf.training.task import SequenceTask
 
 FORKS = ("spawn", "fork", "notebook")  # endings of the names of strategies whose launcher forks this process

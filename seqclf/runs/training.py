@@ -27,18 +27,17 @@ from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, m
 from seqclf.settings.training import TrainConfig
 from seqclf.system.run_folder import CURVES, resume_advice
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.callbacks import StopOnSignal, TrainingProgress, checkpoints, early_stopping, write_checkpoint
-from seqclf.training.checkpoint import read_checkpoint
-from seqclf.training.checks.check_targets import build_callbacks
-from seqclf.training.checks.network_checks import check_foreign_network
-from seqclf.training.epoch_record import EpochRecord, show_epoch
-from seqclf.training.head_stopping import HeadStopping
+from seqclf.training.best_epoch import HeadStopping, checkpoints, early_stopping
+from seqclf.training.change_structure import StructureSchedule
+from seqclf.training.check_targets import build_callbacks
+from seqclf.training.checkpoint import read_checkpoint, write_checkpoint
 from seqclf.training.length import epochs_between_checkpoints, resolve_length
-from seqclf.training.load_task import load_task, set_by_validation
+from seqclf.training.network_checks import check_foreign_network
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.resume import check_resumable, epochs_started, newest_checkpoint
-from seqclf.training.structure_schedule import StructureSchedule
-from seqclf.training.task import SequenceTask
+from seqclf.training.stop_on_signal import StopOnSignal
+from seqclf.training.task import SequenceTask, load_task, set_by_validation
+from seqclf.training.training_log import EpochRecord, TrainingProgress, show_epoch
 
 
 class Hooks(NamedTuple):

@@ -11,12 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import (
-    BinaryAUROC,
-    BinaryAveragePrecision,
-    MulticlassAUROC,
-    MulticlassAveragePrecision,
-)
+from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, MulticlassAUROC, MulticlassAveragePrecision
 
 # torchmetrics warns about a class without rows, but this module handles such classes. torchmetrics also warns when a
 # resumed run computes scores before an update, because a checkpoint holds the counts but not the number of updates.
@@ -26,10 +21,9 @@ EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute
 class EpochScores(NamedTuple):
     """Scores of one split in one epoch, the same in all ranks.
 
-    `scores`: loss, accuracy, and the macro means recall, precision and f1 as in `ConfusionMetrics`; in evaluation also
-    average precision and AUROC if they are defined. `recall_by_class`: (C,) recalls, 0 for a class without rows.
-    `support`: (C,) number of rows of each class. `confusion`: (C, C) counts with the true class first; None for
-    training.
+    `scores`: loss, accuracy, and the macro means recall, precision and f1; in evaluation also average precision and
+    AUROC if they are defined. `recall_by_class`: (C,) recalls, 0 for a class without rows. `support`: (C,) rows of each
+    class. `confusion`: (C, C) counts with the true class first; None for training.
     """
 
     scores: dict[str, float]
@@ -117,14 +111,11 @@ class EvaluationMetrics(EpochMetrics):
         self.ranking: MetricCollection | None = None
         if ranked:
             options: dict[str, Any] = {"thresholds": None, "validate_args": False}
+            kinds: Any = (BinaryAveragePrecision, BinaryAUROC)
             if positive is None:
                 options |= {"num_classes": num_classes, "average": None}
-            average_precision = BinaryAveragePrecision if positive is not None else MulticlassAveragePrecision
-            auroc = BinaryAUROC if positive is not None else MulticlassAUROC
-            by_name: dict[str, Metric | MetricCollection] = {
-                "average_precision": average_precision(**options),
-                "auroc": auroc(**options),
-            }
+                kinds = (MulticlassAveragePrecision, MulticlassAUROC)
+            by_name: Any = {"average_precision": kinds[0](**options), "auroc": kinds[1](**options)}
             # Both metrics form one compute group, so they share one copy of the rows.
             self.ranking = MetricCollection(by_name, compute_groups=[list(by_name)])
 
@@ -158,7 +149,7 @@ class EvaluationMetrics(EpochMetrics):
 
 
 def epoch_scores(metrics: EpochMetrics) -> EpochScores:
-    """Compute the scores of an epoch and reset the metrics, without the expected warnings of torchmetrics."""
+    """Compute the scores of an epoch and reset the metrics."""
     with warnings.catch_warnings():
         for message in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message)
@@ -179,11 +170,8 @@ def _mean(values: Tensor, occurs: Tensor) -> Tensor:
 def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
     """Return a mask (C,) of the classes with rows in and outside: torchmetrics counts the AUROC of others as 0."""
     present = support > 0
-    if present.sum() < 2:
-        return np.zeros_like(present)
-    if positive is None:
-        return present
-    return present & (np.arange(len(present)) == positive)
+    chosen = present.sum() > 1 and (positive is None or np.arange(len(present)) == positive)
+    return present & chosen
 
 
 def _ranking_scores(logits: Tensor) -> Tensor:

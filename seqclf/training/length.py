@@ -1,8 +1,4 @@
-"""Number of epochs that the size of the training set decides: `trainer.max_epochs=auto`.
-
-A network needs optimizer steps, not epochs: twelve epochs of 200 rows are 84 steps, which leave most networks
-unfinished. A small training set is read more often, and validated up to 15 times, or 30 if the best epoch is chosen.
-"""
+"""Number of epochs that the size of the training set decides, `trainer.max_epochs=auto`: a network needs steps."""
 
 from __future__ import annotations
 
@@ -55,8 +51,8 @@ def _between(epochs: int, automatic: Length, validations: int) -> int:
 def resolve_length(config: TrainConfig, batches: SequenceDataModule, shortening: float = 1) -> TrainConfig:
     """Return the config with numbers in place of `auto` in `trainer.max_epochs` and `trainer.check_val_every_n_epoch`.
 
-    The batches are those of one process, whatever the number of ranks, `trainer.accumulate_grad_batches` and
-    `trainer.limit_train_batches`. Raises InputError for a structure change after the last epoch.
+    The batches are those of one process, whatever the number of ranks. Raises InputError for a structure change after
+    the last epoch.
     """
     trainer, epochs = config.trainer.copy(), config.trainer["max_epochs"]
     count, lengths = len(batches.train_dataloader()), batches.splits["train"].sequences.lengths

@@ -1,12 +1,9 @@
 """Loss functions for training.
 
-Each loss gets `classes`, the list of labels, and `class_counts` (C,), the number of training rows of each. The loss of
-a batch is the mean cost of its rows; the training step multiplies it by `Batch.weight`, because batches of long
-sequences have fewer rows. Class weights are scaled to a mean of 1 over all training rows: over each batch, the weight
-of a row would depend on the other rows of its batch.
-
-The losses are dataclasses that declare only arguments that `RowLoss` does not have, because the checks of a `_target_`
-need the generated signature (see `seqclf.config.build.check`).
+The loss of a batch is the mean cost of its rows; the training step multiplies it by `Batch.weight`, because batches of
+long sequences have fewer rows. Class weights are scaled to a mean of 1 over all training rows: over each batch, the
+weight of a row would depend on the other rows of its batch. The losses are dataclasses, because the checks of a
+`_target_` need the generated signature.
 """
 
 from __future__ import annotations
@@ -101,22 +98,17 @@ class RowLoss(nn.Module):
     weights: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
-        # The dataclass fields are set before `nn.Module.__init__` runs, which is possible because the fields hold plain
-        # values.
-        super().__init__()
-        weights = weigh_classes(self.class_weights, self.classes, self.class_counts)
-        # A buffer follows the module to its device and is part of the checkpoint.
-        self.register_buffer("weights", weights)
+        super().__init__()  # after the fields are set, which hold plain values
+        self.register_buffer("weights", weigh_classes(self.class_weights, self.classes, self.class_counts))
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the costs (B,) of rows, given their logits (B, C) and labels (B,)."""
         raise NotImplementedError
 
     def row_costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the costs (B,) of rows, times the class weights (see `seqclf.models.training_loss.row_costs`)."""
+        """Return the costs (B,) of rows, times the class weights."""
         costs = self.costs(logits, labels)
-        # Unlike in `nn.CrossEntropyLoss(weight=…)`, costs are not divided by the sum of the weights in the batch (see
-        # the docstring of this module).
+        # Unlike in `nn.CrossEntropyLoss(weight=…)`, they are not divided by the sum of the weights in the batch.
         return costs if self.weights is None else costs * self.weights[labels]
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -143,8 +135,7 @@ class Focal(RowLoss):
     gamma: NonNegative = 2.0
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # 1 - p is computed from the logits of the other classes. 1 - p is therefore exact for p near 1, and powers of 1
-        # - p have a gradient there.
+        # From the logits of the other classes, 1 - p is exact for p near 1, and its powers have a gradient there.
         is_label = functional.one_hot(labels, logits.shape[-1]).bool()
         log_all = logits.logsumexp(-1)
         log_others = logits.masked_fill(is_label, float("-inf")).logsumexp(-1)
@@ -178,9 +169,8 @@ def class_weights_of(loss: nn.Module, classes: int) -> np.ndarray:
     """
     if isinstance(loss, LogitAdjusted):  # logits without the shift are those of classes that were that more frequent
         return (-loss.priors).exp().cpu().double().numpy()
-    weights = getattr(loss, "weights", None)
-    if weights is None:
-        weights = getattr(loss, "weight", None)  # PyTorch's name
+    named = (getattr(loss, name, None) for name in ("weights", "weight"))  # the second is PyTorch's name
+    weights = next((found for found in named if found is not None), None)
     if weights is None:
         return np.ones(classes)
     values = weights.detach().cpu().double().numpy()

@@ -28,10 +28,8 @@ class NotFiniteSteps(Callback):
 
     A step with others ends the training, or with `skip` is skipped: it changes neither weights nor optimizer state, and
     its rows do not count in the metrics of the epoch. All ranks skip the same steps, because gradients are averaged
-    before the check. On a GPU the check waits for the device, so that without `skip` only the steps that are logged are
-    checked. `16-mixed` precision is not checked, because its loss scaling produces infinite gradients on purpose.
-
-    `splits`: dict name → split, whose rows messages name.
+    before. On a GPU the check waits for the device, so that without `skip` only the steps that are logged are checked,
+    and never `16-mixed`, whose loss scaling produces infinite gradients on purpose. `splits`: for names of rows.
     """
 
     def __init__(self, splits: Mapping[str, Split], skip: bool):
@@ -51,8 +49,7 @@ class NotFiniteSteps(Callback):
         batches, self.batches = self.batches, []
         if not self._looks(trainer, task):
             return
-        # The weights are read from the optimizer, because iterating over all modules takes as long as computing the
-        # norm.
+        # From the optimizer, because iterating over all modules takes as long as computing the norm.
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         gradients = [weight.grad for weight in weights if weight.grad is not None]
         if not gradients or torch.isfinite(nn.utils.get_total_norm(gradients)):
@@ -66,12 +63,10 @@ class NotFiniteSteps(Callback):
         self.skipped_in_a_row += 1
         if not self.skip or self.skipped_in_a_row > MAX_SKIPPED:
             many = f", as that of the {MAX_SKIPPED} steps before" if self.skip else ""
-            raise InputError(
-                step,
-                f"{cause} {named}, is not finite{many}; the first such value is in {first}",
-                f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
-                f"{'' if self.skip else '; runtime.on_nan=skip leaves such steps out'}",
-            )
+            remedy = f"lower optimizer.lr (now {task.optimizer['lr']}) or trainer.gradient_clip_val"
+            remedy += "" if self.skip else "; runtime.on_nan=skip leaves such steps out"
+            problem = f"{cause} {named}, is not finite{many}; the first such value is in {first}"
+            raise InputError(step, problem, remedy)
         self.skipped += 1
         if self.skipped <= MAX_SHOWN:
             last = "; later ones are not shown" if self.skipped == MAX_SHOWN else ""
@@ -104,7 +99,7 @@ def _first_not_finite(task: SequenceTask, batches: Sequence[Batch]) -> str:
     for name, weight in weights:
         if not torch.isfinite(weight).all():
             return f"the weight {name}"
-    wrong = (name for name, weight in weights if weight.grad is not None and not torch.isfinite(weight.grad).all())
+    wrong = (name for name, weight in weights if not torch.isfinite(weight.grad).all())  # type: ignore[arg-type]
     return f"the gradient of {next(wrong, 'the loss')}"
 
 

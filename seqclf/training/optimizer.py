@@ -57,10 +57,8 @@ def schedule_factor(
     """Return a function that maps the number of an optimizer step to a multiplier of the learning rate.
 
     `warmup`: fraction of the `steps` of the training in which the learning rate rises. `decay`: shape of the decrease
-    after it (`cosine`, `linear` or `none`) to the multiplier `floor`. `elapsed`: function that returns the elapsed
-    fraction of the time limit; None without one. The progress is the larger fraction, of the steps or of the time, so
-    that the learning rate reaches its minimum when either limit ends the training. Raises InputError if `decay` is
-    unknown.
+    after it (`cosine`, `linear` or `none`) to the multiplier `floor`. `elapsed`: see `build_optimizer`. The progress is
+    the larger fraction, of the steps or of the time, so that either limit ends the training at the minimum.
 
     >>> factor = schedule_factor(100, warmup=0.1, decay="linear", floor=0.2)
     >>> [round(factor(step), 2) for step in (0, 5, 10, 55, 100)]
@@ -97,8 +95,7 @@ def elapsed_share(trainer: Any) -> Callable[[], float] | None:
     def elapsed() -> float:
         passed, left = timer.time_elapsed(), timer.time_remaining() or 0.0
         share = passed / max(1e-9, passed + left)
-        # All ranks use the elapsed fraction of rank 0. With a clock for each rank, the ranks would use different
-        # learning rates, and their weights would diverge.
+        # All ranks use the fraction of rank 0: with other learning rates, their weights would diverge.
         return trainer.strategy.broadcast(share) if trainer.world_size > 1 else share
 
     return elapsed

@@ -22,9 +22,8 @@ class WeightAverage:
     """Exponential running mean of the trainable weights of a network and of its normalisation statistics.
 
     A module names its statistics, which are buffers, in the class attribute `averaged_buffers`. `decay`: fraction of
-    the mean that a step keeps; less in the first steps, so that the mean forgets the initial weights. `means`: dict
-    name → mean of a checkpoint, None for means that start at the weights. While the network holds the means
-    (`in_network`), `values` holds the trained weights, and else the means.
+    the mean that a step keeps; less in the first steps. `means`: those of a checkpoint, None to start at the weights.
+    While the network holds the means (`in_network`), `values` holds the trained weights, and else the means.
 
     >>> network = nn.Linear(1, 1, bias=False)
     >>> average = WeightAverage(network, decay=0.5)
@@ -105,10 +104,7 @@ def _tensors(network: nn.Module) -> dict[str, Tensor]:
 
 
 class AveragedWeights(Callback):
-    """Averages the weights of a fit (`task.average`). Validations, checkpoints and the fitted network have the means.
-
-    `decay`: see `WeightAverage`.
-    """
+    """Averages the weights of a fit (`task.average`). Validations, checkpoints and the network then have the means."""
 
     def __init__(self, decay: float):
         self.decay = decay

@@ -11,7 +11,7 @@ from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
-from seqclf.models.parity_grid import grid
+from seqclf.models.onnx.checks import grid
 from seqclf.runs.export import write_bundle
 
 KINDS = ["events", "text", "position", "visits", "card"]

@@ -15,7 +15,7 @@ from seqclf.config.help_text import EXAMPLES
 from seqclf.models.ensemble import build_classifier
 from seqclf.settings.base import parse_options
 from seqclf.settings.training import TrainConfig
-from seqclf.training.checks.check_targets import resolve_for_data
+from seqclf.training.check_targets import resolve_for_data
 from seqclf.training.task import SequenceTask
 
 GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))

@@ -29,8 +29,8 @@ def test_networks_are_named_by_their_classes_or_the_key_that_differs():
     assert names("model=lstm", "model=transformer") == [{"model.encoder=Recurrent"}, {"model.encoder=Transformer"}]
     assert names("model=auto", "model=lstm model.layers=1", "model=lstm model.layers=2") == [
         {"model=HeadsClassifier"},
-        {"model=SequenceClassifier", "model.encoder=Recurrent", "model.layers=1"},
-        {"model=SequenceClassifier", "model.encoder=Recurrent", "model.layers=2"},
+        {"model=EncoderClassifier", "model.encoder=Recurrent", "model.layers=1"},
+        {"model=EncoderClassifier", "model.encoder=Recurrent", "model.layers=2"},
     ]
 
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 import torch
 
-from seqclf.training.load_task import load_task
+from seqclf.training.task import load_task
 
 # The real command, with a callback that stops after two epochs. Setting max_epochs=2 would
 # not do: the learning rate schedule depends on it.

@@ -13,7 +13,7 @@ import seqclf
 from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.runs.export import write_bundle
-from seqclf.training.load_task import load_task
+from seqclf.training.task import load_task
 
 pytestmark = pytest.mark.slow
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=16", "model.heads=[recurrent,linear]"]

@@ -13,7 +13,7 @@ import yaml
 from seqclf.bundle.manifest import read_bundle
 from seqclf.evaluation.result import RunResult
 from seqclf.report.verdict import capitalized
-from seqclf.training.load_task import load_task
+from seqclf.training.task import load_task
 
 MAIN_METRICS = {"loss", "accuracy", "recall", "precision", "f1"}
 

@@ -15,8 +15,8 @@ import torch
 from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode
-from seqclf.models.onnx.export import example_inputs
-from seqclf.training.load_task import load_task
+from seqclf.models.onnx.exporter import example_inputs
+from seqclf.training.task import load_task
 
 QUICK = ["logger=none", "trainer.max_epochs=1", "model.hidden_size=8", "model.embedding_size=8"]
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.models.onnx.export import example_inputs, export_onnx
+from seqclf.models.onnx.exporter import example_inputs, export_onnx
 
 PADDING = (float("nan"), float("inf"), 1e4)
 

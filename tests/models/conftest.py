@@ -9,7 +9,7 @@ import torch
 from support.torchlib_registry import share_registry
 from torch import Tensor
 
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 PLAIN = {
@@ -40,12 +40,12 @@ def one_thread():
 
 
 @pytest.fixture(scope="session")
-def net() -> Callable[..., SequenceClassifier]:
+def net() -> Callable[..., EncoderClassifier]:
     """`net(cell="gru", …)` returns a network in evaluation mode, with the same weights for the same options."""
 
-    def make(fields: list[dict[str, Any]] = FIELDS, num_classes: int = 4, **options: Any) -> SequenceClassifier:
+    def make(fields: list[dict[str, Any]] = FIELDS, num_classes: int = 4, **options: Any) -> EncoderClassifier:
         torch.manual_seed(1)
-        network = SequenceClassifier(fields, num_classes, **{**PLAIN, **options}).eval()
+        network = EncoderClassifier(fields, num_classes, **{**PLAIN, **options}).eval()
         with torch.no_grad():  # biases start at zero; a test must notice when one is lost
             for weight in network.parameters():
                 weight.add_(0.2 * torch.randn_like(weight))

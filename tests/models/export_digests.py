@@ -8,20 +8,16 @@ import torch
 from models.conftest import FIELDS, PLAIN
 
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx.export import export_onnx, export_step
+from seqclf.models.onnx.exporter import export_onnx, export_step
 
 TREE = [
     {"name": "tree", "kind": "category", "size": 20},
     {"name": "parents", "kind": "parents", "node_classes": [2, -1, 0]},
 ]
-TREE_LSTM = {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}}
-TRANSFORMER = {
-    "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
-    "heads": 2,
-    "expansion": 2,
-}
+TREE_LSTM = {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
+TRANSFORMER = {"encoder": {"_target_": "seqclf.models.transformer.Transformer"}, "heads": 2, "expansion": 2}
 NOT_RECURRENT = ("cell", "bidirectional", "layout")
 KINDS = ("lstm", "gru", "adaptive", "tree_lstm", "binary_tree_lstm", "transformer", "ensemble")
 
@@ -34,12 +30,12 @@ def network(kind):
     if kind.endswith("tree_lstm"):
         composition = "binary" if kind.startswith("binary") else "child_sum"
         del shared["layers"]
-        return SequenceClassifier(TREE, 3, **{**shared, **TREE_LSTM, "composition": composition}).eval(), TREE
+        return EncoderClassifier(TREE, 3, **{**shared, **TREE_LSTM, "composition": composition}).eval(), TREE
     if kind == "transformer":
-        return SequenceClassifier(FIELDS, 4, **{**shared, **TRANSFORMER}).eval(), FIELDS
+        return EncoderClassifier(FIELDS, 4, **{**shared, **TRANSFORMER}).eval(), FIELDS
     if kind == "ensemble":
-        return Ensemble([SequenceClassifier(FIELDS, 4, **PLAIN) for _ in range(2)]).eval(), FIELDS
-    return SequenceClassifier(FIELDS, 4, **{**PLAIN, "cell": kind, "bidirectional": True}).eval(), FIELDS
+        return Ensemble([EncoderClassifier(FIELDS, 4, **PLAIN) for _ in range(2)]).eval(), FIELDS
+    return EncoderClassifier(FIELDS, 4, **{**PLAIN, "cell": kind, "bidirectional": True}).eval(), FIELDS
 
 
 def digests(kind, folder):

@@ -23,7 +23,7 @@ from seqclf.models.adaptive import (
     row_costs,
     tokens_read,
 )
-from seqclf.models.onnx.export import export_step
+from seqclf.models.onnx.exporter import export_step
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 LENGTHS = [9, 1, 30, 17, 30, 4]

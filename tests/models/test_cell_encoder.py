@@ -17,11 +17,10 @@ from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.extend import CellEncoder, RecurrentCell, State
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.cells.gru_d import DecayGRU
-from seqclf.models.cells.t_lstm import TimeLSTM
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
-from seqclf.models.parity_grid import logit_error
+from seqclf.models.classifier import EncoderClassifier
+from seqclf.models.onnx.checks import logit_error
+from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
+from seqclf.models.rnn.decay_cells import DecayGRU, TimeLSTM
 
 # Names that the exporter gives to values inside the body of a Scan.
 FIELDS = [
@@ -43,7 +42,7 @@ def settings(kind, **arguments):
     return {"_target_": "seqclf.extend.CellEncoder", "cell": cell}
 
 
-def network(kind, base=SequenceClassifier, **options):
+def network(kind, base=EncoderClassifier, **options):
     """A network in evaluation mode whose encoder runs a cell. No weight is at a special value, such as 0."""
     torch.manual_seed(1)
     built = base(FIELDS, 4, encoder=settings(kind), **{**PLAIN, "pooling": "last+max", **options}).eval()
@@ -265,7 +264,7 @@ class Named(RecurrentCell):
 def test_a_field_may_have_the_name_of_an_argument():
     cell = {"_target_": path(Named)}
     fields = [{"name": "tokens", "kind": "number", "width": 1}]
-    model = SequenceClassifier(fields, 3, encoder={"_target_": "seqclf.extend.CellEncoder", "cell": cell}).eval()
+    model = EncoderClassifier(fields, 3, encoder={"_target_": "seqclf.extend.CellEncoder", "cell": cell}).eval()
     lengths = np.array([2, 1])
     assert model({"tokens": torch.ones(2, 2, 1)}, torch.from_numpy(lengths), lengths).shape == (2, 3)
     with pytest.raises(InputError) as error:
@@ -399,5 +398,5 @@ def test_a_cell_that_cannot_be_exported_is_one_line_with_the_remedy(kind, line, 
 
 def test_cells_are_built_without_memory_as_a_checkpoint_is_read():
     with torch.device("meta"):
-        built = SequenceClassifier(FIELDS, 4, encoder=settings(TimeLSTM), **PLAIN)
+        built = EncoderClassifier(FIELDS, 4, encoder=settings(TimeLSTM), **PLAIN)
     assert all(weight.is_meta for weight in built.parameters())

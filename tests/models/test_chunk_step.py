@@ -11,9 +11,8 @@ from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.network import SequenceNetwork
-from seqclf.models.onnx.export import EXAMPLE_TIME, example_inputs, export_step
-from seqclf.models.options import POOLINGS
-from seqclf.models.pooling import Pooling
+from seqclf.models.onnx.exporter import EXAMPLE_TIME, example_inputs, export_step
+from seqclf.models.pooling import POOLINGS, Pooling
 from seqclf.models.rnn.recurrent import RecurrentStep
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]

@@ -9,9 +9,8 @@ from support.halving_encoder import HalvingEncoder
 from torch import nn
 
 from seqclf.errors import InputError
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx.export import export_step, replace_modules
+from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
+from seqclf.models.onnx.exporter import export_step, replace_modules
 
 FIELDS: list[Any] = [{"name": "value", "kind": "number", "width": 3}]
 COMMON = {"embedding_size": 6, "pooling": "last", "token_dropout": 0.0, "number_noise": 0.0}
@@ -37,7 +36,7 @@ def path(kind):
 
 def classifier(kind, block=(), **arguments):
     encoder = {"_target_": path(kind), **dict(block)}
-    return SequenceClassifier(FIELDS, 3, encoder=encoder, **{**COMMON, "dropout": 0.25, **arguments}).eval()
+    return EncoderClassifier(FIELDS, 3, encoder=encoder, **{**COMMON, "dropout": 0.25, **arguments}).eval()
 
 
 def test_the_block_of_the_encoder_comes_first():

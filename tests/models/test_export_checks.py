@@ -9,8 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
 from seqclf.models.network import SequenceNetwork
-from seqclf.models.parity_grid import TOLERANCE
-from seqclf.training.checks.network_checks import check_exportable, check_logits, padding_error
+from seqclf.models.onnx.checks import TOLERANCE
+from seqclf.training.network_checks import check_exportable, check_logits, padding_error
 
 FIELDS: list[Any] = [{"name": "x", "kind": "number", "width": 4}]
 KEY = "model._target_=mypkg.Net"

@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
 from seqclf.extend import MaskedGRU, MaskedLSTM, SequenceNetwork
-from seqclf.models.onnx.export import export_onnx
-from seqclf.models.parity_grid import logit_error
+from seqclf.models.onnx.checks import logit_error
+from seqclf.models.onnx.exporter import export_onnx
 
 FIELDS: list[Any] = [{"name": "x", "kind": "number", "width": 4}]
 PLAIN = {MaskedLSTM: nn.LSTM, MaskedGRU: nn.GRU}

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from seqclf.errors import InputError
+from seqclf.models.classifier import SequenceEncoder
 from seqclf.models.embedding import load_vectors
-from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.network import SequenceNetwork
 

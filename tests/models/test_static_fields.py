@@ -5,15 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from models.auto.conftest import PLAIN, random_split, training_rows
 from models.checks import exported
-from models.heads.conftest import PLAIN, random_split, training_rows
 
 from seqclf.errors import InputError
+from seqclf.models.change_network import change_network, changed_config
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import SequenceNetwork
-from seqclf.models.onnx.export import example_inputs
-from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.changed_config import changed_config
+from seqclf.models.onnx.exporter import example_inputs
 
 STATIC: list[dict[str, Any]] = [
     {"name": "country", "kind": "category", "size": 5, "static": True},
@@ -28,7 +27,7 @@ TREE: list[dict[str, Any]] = [
     {"name": "tree", "kind": "category", "size": 12},
     {"name": "parents", "kind": "parents", "node_classes": [2, -1, 0]},
 ]
-CLASSIFIER = "seqclf.models.classifier.SequenceClassifier"
+CLASSIFIER = "seqclf.models.classifier.EncoderClassifier"
 COMMON = {
     "embedding_size": 6, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0, "members": 1,
 }  # fmt: skip
@@ -48,10 +47,10 @@ NETWORKS: dict[str, dict[str, Any]] = {
     | {"encoder": {"_target_": "seqclf.models.transformer.Transformer"}, "heads": 2}
     | {"expansion": 2},
     "tree": COMMON
-    | {"_target_": "seqclf.models.trees.tree_classifier.TreeClassifier", "node_loss": 1.0, "composition": "child_sum"}
-    | {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}},
+    | {"_target_": "seqclf.models.tree_classifier.TreeClassifier", "node_loss": 1.0, "composition": "child_sum"}
+    | {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}},
     "auto": PLAIN
-    | {"_target_": "seqclf.models.heads.network.HeadsClassifier", "members": 1}
+    | {"_target_": "seqclf.models.auto.heads_classifier.HeadsClassifier", "members": 1}
     | {"heads": ["recurrent", "kernels", "statistics", "categories", "ngrams"]},
 }
 

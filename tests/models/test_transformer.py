@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from models.checks import check_exactness, check_gradients_of_tokens, exported, max_error, unused_weights
 
 from seqclf.models import transformer
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.parity_grid import TOLERANCE, grid
+from seqclf.models.classifier import EncoderClassifier
+from seqclf.models.onnx.checks import TOLERANCE, grid
 from seqclf.models.transformer import SelfAttention, Transformer, rotary_angles, rotate
 
 BLOCKS = {"hidden_size": 16, "layers": 2, "heads": 2, "expansion": 2}
@@ -24,7 +24,7 @@ few = settings(max_examples=15, deadline=None)
 def classifier(**options):
     torch.manual_seed(1)
     noise = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
-    network = SequenceClassifier(FIELDS, 4, **{"encoder": ENCODER, "embedding_size": 6, **BLOCKS, **noise, **options})
+    network = EncoderClassifier(FIELDS, 4, **{"encoder": ENCODER, "embedding_size": 6, **BLOCKS, **noise, **options})
     with torch.no_grad():  # biases of norms start at zero; a test must notice when one is lost
         for weight in network.parameters():
             weight.add_(0.2 * torch.randn_like(weight))
@@ -125,8 +125,7 @@ def test_precision_of_positions_does_not_follow_that_of_the_weights(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("pooling", "layers"),
-    [("mean+max+last", 1), pytest.param("attention", 2, marks=pytest.mark.soak)],
+    ("pooling", "layers"), [("mean+max+last", 1), pytest.param("attention", 2, marks=pytest.mark.soak)]
 )
 def test_the_exported_model_equals_torch(tmp_path, pooling, layers):
     model = classifier(pooling=pooling, layers=layers)

@@ -9,11 +9,10 @@ from models.checks import exported
 
 from seqclf.config.documentation import default_settings
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.onnx.export import example_inputs
-from seqclf.models.parity_grid import TOLERANCE, logit_error
-from seqclf.models.trees.tree_levels import DOUBLINGS, sort_nodes
-from seqclf.models.trees.tree_lstm import TreeLSTM
-from seqclf.training.checks.network_checks import padding_error
+from seqclf.models.onnx.checks import TOLERANCE, logit_error
+from seqclf.models.onnx.exporter import example_inputs
+from seqclf.models.tree_lstm import DOUBLINGS, TreeLSTM, sort_nodes
+from seqclf.training.network_checks import padding_error
 
 FIELDS = [
     {"name": "tree", "kind": "category", "size": 20},
@@ -98,10 +97,10 @@ def test_levels_give_the_states_of_a_recursion_over_the_nodes(composition):
             tokens[row, length:] = float("nan")
         with torch.no_grad():
             outputs, output_lengths, _ = encoder(tokens, lengths, host, parents=fields["parents"])
-            roots, nodes = encoder.node_states(tokens, lengths, fields["parents"])
+            roots, states, positions = encoder.node_states(tokens, lengths, fields["parents"])
             assert output_lengths.tolist() == [1] * len(forest)
             torch.testing.assert_close(outputs[:, 0], roots, rtol=0, atol=0)
-            by_position = dict(zip(nodes.positions.tolist(), nodes.states, strict=True))
+            by_position = dict(zip(positions.tolist(), states, strict=True))
             assert len(by_position) == host.sum()
             for row, tree in enumerate(forest):
                 expected = recursion(encoder, tokens[row], tree)

@@ -7,9 +7,8 @@ import torch
 
 import seqclf
 from seqclf import InputError
-from seqclf.models.heads.head import Head
-from seqclf.training.load_task import lacks_validation, load_task
-from seqclf.training.task import SequenceTask
+from seqclf.models.auto.head import Head
+from seqclf.training.task import SequenceTask, lacks_validation, load_task
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=2"]
 SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "model.projection_size=8"]

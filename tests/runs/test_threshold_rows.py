@@ -13,7 +13,7 @@ import seqclf
 from seqclf.evaluation.holdout import HEADS, chosen_by_validation, fifths, resolve_holdout
 from seqclf.evaluation.score_files import read_run_scores
 from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.heads.network import HeadsClassifier
+from seqclf.models.auto.heads_classifier import HeadsClassifier
 from seqclf.models.network import cross_fits
 from seqclf.runs.threshold_rows import asked_recipe, with_head_patience
 from seqclf.settings.base import parse_options
@@ -60,7 +60,7 @@ def basis_of(run):
         ({}, AdaptiveClassifier, "sets more"),
         ({"head_patience": 3, "model": {"_target_": HEADS}}, None, "head_patience"),
         ({"head_patience": "auto", "model": {"_target_": HEADS}}, None, None),
-        ({"head_patience": 3, "model": {"_target_": "seqclf.models.classifier.SequenceClassifier"}}, None, None),
+        ({"head_patience": 3, "model": {"_target_": "seqclf.models.classifier.EncoderClassifier"}}, None, None),
         ({"model": {"_target_": "own.Opaque"}}, None, None),  # unknown until the class is imported
         ({}, Opaque, "sets more"),
     ],

@@ -11,7 +11,7 @@ from seqclf.runs.prepare import check_tree_fields
 
 
 def test_the_check_of_trees_knows_the_kind_of_declared_fields_and_of_built_encoders():
-    model = {"encoder": {"_target_": "seqclf.models.trees.tree_lstm.TreeLSTM"}}
+    model = {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
     for kind, is_tree in (("tree", True), ("category", False)):
         for encoder in (encoder_class(kind), make_encoder(Field("x", kind, ("x",)))):
             with nullcontext() if is_tree else pytest.raises(InputError, match=r"TreeLSTM: reads trees"):

@@ -17,15 +17,15 @@ from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.metrics import EPOCH_METRICS
-from seqclf.models import options as model_options
-from seqclf.models.options import RUN_SETTINGS
-from seqclf.models.rnn.recurrent import CELLS
-from seqclf.models.trees.tree_lstm import CELLS as TREE_CELLS
+from seqclf.models.ensemble import RUN_SETTINGS
+from seqclf.models.rnn.recurrent import CELLS, CellName
+from seqclf.models.tree_lstm import CELLS as TREE_CELLS
+from seqclf.models.tree_lstm import Composition
 from seqclf.settings.base import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.settings.decision import TARGETS
 from seqclf.settings.override_text import label_text
 from seqclf.settings.training import MADE_BY_PIPELINE, LoggerOptions, Monitor, Precision, TrainConfig, TrainerOptions
-from seqclf.training.checks.check_targets import resolve_loss, resolve_model
+from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.loggers.run_logger import LOGGERS
 
 
@@ -197,8 +197,8 @@ def test_targets_by_label_are_checked_by_label(train_values, rule):
 
 def test_choices_are_those_of_the_code_that_reads_them():
     assert set(get_args(Monitor)) == set(EPOCH_METRICS) and TARGETS == RULES
-    assert get_args(model_options.CellName) == tuple(CELLS)
-    assert get_args(model_options.Composition) == tuple(TREE_CELLS)
+    assert get_args(CellName) == tuple(CELLS)
+    assert get_args(Composition) == tuple(TREE_CELLS)
     kinds = get_args(get_args(LoggerOptions)[0])
     names = {name for kind in kinds for name in get_args(kind.model_fields["name"].annotation)}
     assert names - {"csv", "none"} == {*LOGGERS}

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.classifier import SequenceEncoder
 
 
 class HalvingEncoder(SequenceEncoder):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from seqclf.models.onnx.export import example_inputs
+from seqclf.models.onnx.exporter import example_inputs
 
 
 def draw(fields, generator, number):

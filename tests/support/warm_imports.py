@@ -16,7 +16,7 @@ import seqclf.runs.export
 import seqclf.runs.fit
 import seqclf.runs.train
 import seqclf.survey.survey
-import seqclf.training.checks.check_targets
+import seqclf.training.check_targets
 import seqclf.training.losses  # noqa: F401
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import SETTINGS, Command

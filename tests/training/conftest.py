@@ -20,7 +20,7 @@ from seqclf.training.task import SequenceTask
 
 CLASSES = ["calm", "odd", "wild"]
 MODEL = {
-    "_target_": "seqclf.models.classifier.SequenceClassifier",
+    "_target_": "seqclf.models.classifier.EncoderClassifier",
     "encoder": {"_target_": "seqclf.models.rnn.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,
@@ -34,13 +34,9 @@ MODEL = {
     "number_noise": 0.1,
     "members": 1,
 }
-LOSS = {
-    "_target_": "seqclf.training.losses.CrossEntropy",
-    "class_weights": None,
-    "label_smoothing": 0.0,
-}
+LOSS = {"_target_": "seqclf.training.losses.CrossEntropy", "class_weights": None, "label_smoothing": 0.0}
 HEADS = {
-    "_target_": "seqclf.models.heads.network.HeadsClassifier",
+    "_target_": "seqclf.models.auto.heads_classifier.HeadsClassifier",
     "heads": ["recurrent", "kernels", "statistics"],
     "window": 2,
     "dilations": [1],

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.change_structure import change_structure
-from seqclf.training.structure_schedule import StructureSchedule
+from seqclf.training.change_structure import StructureSchedule, change_structure
 
 from .conftest import QUIET
 

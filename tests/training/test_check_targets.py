@@ -8,18 +8,17 @@ from seqclf.config import build
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.ensemble import build_classifier
-from seqclf.training.checks.check_targets import (
+from seqclf.training.check_targets import (
     build_callbacks,
     check_callbacks,
     resolve_loss,
     resolve_model,
     resolve_optimizer,
 )
-from seqclf.training.load_task import load_task, save_model
 from seqclf.training.losses import build_loss
-from seqclf.training.task import SequenceTask
+from seqclf.training.task import SequenceTask, load_task, save_model
 
 from .conftest import DATASET
 
@@ -52,7 +51,7 @@ class Conv(SequenceEncoder):
         self.size, self.arguments = hidden_size, (kernel, dropout)
 
 
-class Extended(SequenceClassifier):
+class Extended(EncoderClassifier):
     def __init__(self, fields, num_classes, *, margin, **options):
         super().__init__(fields, num_classes, **{"kernel": 7, **options})
         self.margin = margin
@@ -127,8 +126,7 @@ def test_another_optimizer_gets_the_keys_that_it_takes():
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [("LBFGS", "doesn't support per-parameter options"), ("Muon", "2D parameters")],
+    ("name", "reason"), [("LBFGS", "doesn't support per-parameter options"), ("Muon", "2D parameters")]
 )
 def test_an_optimizer_that_cannot_train_a_model_is_refused_before_any_data_is_read(name, reason):
     settings = {**defaults("optimizer", "own"), "_target_": f"torch.optim.{name}"}

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.load_task import load_task
 from seqclf.training.resume import check_resumable
+from seqclf.training.task import load_task
 
 from .conftest import QUIET
 
@@ -45,8 +45,8 @@ def foreign(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "foreign.py").write_text(
-        "from pathlib import Path\nPath('imported').touch()\nfrom seqclf.models.classifier import SequenceClassifier\n"
-        "class Net(SequenceClassifier): pass\n"
+        "from pathlib import Path\nPath('imported').touch()\nfrom seqclf.models.classifier import EncoderClassifier\n"
+        "class Net(EncoderClassifier): pass\n"
         "def make(**options): Path('called').touch()\n"
     )
     yield tmp_path

@@ -8,9 +8,9 @@ import torch
 from support.run_records import RecordingLogger, read_rows
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.training.callbacks import checkpoints
-from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.best_epoch import checkpoints
 from seqclf.training.optimizer import schedule_factor
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET, StopAfter
 

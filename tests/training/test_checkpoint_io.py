@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.callbacks import AtomicCheckpointIO
+from seqclf.training.checkpoint import AtomicCheckpointIO
 
 
 def names(folder):

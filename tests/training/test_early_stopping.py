@@ -6,8 +6,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 
-from seqclf.training.callbacks import EarlyStopping, early_stopping
-from seqclf.training.head_stopping import HeadStopping
+from seqclf.training.best_epoch import EarlyStopping, HeadStopping, early_stopping
 
 from .conftest import HEADS, QUIET, SaveAt
 

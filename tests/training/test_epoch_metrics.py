@@ -13,12 +13,7 @@ from torch.nn import functional
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics, epoch_scores
 
 # Truth and predictions of four classes: all of them, some absent as truth or as prediction, a single one.
-SPLITS = {
-    "all": [0, 1, 2, 3],
-    "one is never true": [0, 1, 3],
-    "two are never true": [1, 2],
-    "one class": [2],
-}
+SPLITS = {"all": [0, 1, 2, 3], "one is never true": [0, 1, 3], "two are never true": [1, 2], "one class": [2]}
 SIZES = [[1] * 200, [150, 3, 47]]
 
 

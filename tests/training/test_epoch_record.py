@@ -5,7 +5,7 @@ import pytest
 from support.run_records import RecordingLogger, read_rows
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
-from seqclf.training.epoch_record import COLUMNS, EpochRecord
+from seqclf.training.training_log import COLUMNS, EpochRecord
 
 from .conftest import QUIET
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from seqclf.evaluation.smoothed_choice import MONITORED
-from seqclf.training.callbacks import checkpoints
-from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.best_epoch import checkpoints
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
-from seqclf.training.checks.check_targets import resolve_loss
+from seqclf.training.check_targets import resolve_loss
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of, weigh_classes
 from seqclf.training.task import SequenceTask
 

@@ -10,7 +10,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.extend import MaskedLSTM, SequenceEncoder
 from seqclf.runs.training import shortest_tokens
-from seqclf.training.checks.network_checks import check_foreign_network, check_trained_network
+from seqclf.training.network_checks import check_foreign_network, check_trained_network
 
 HERE = __name__
 
@@ -175,7 +175,7 @@ def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(with_encod
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):
-    monkeypatch.setattr("seqclf.training.checks.network_checks.require_padding_ignored", None)
+    monkeypatch.setattr("seqclf.training.network_checks.require_padding_ignored", None)
     check_foreign_network(task(), export=True)
 
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from seqclf.training.callbacks import checkpoints
+from seqclf.training.best_epoch import checkpoints
 from seqclf.training.resume import newest_checkpoint
 
 

@@ -12,9 +12,8 @@ from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.runs.score import predict_outputs
-from seqclf.training.checks.check_targets import resolve_for_data
-from seqclf.training.load_task import load_task
-from seqclf.training.task import SequenceTask
+from seqclf.training.check_targets import resolve_for_data
+from seqclf.training.task import SequenceTask, load_task
 
 from .conftest import DATASET, QUIET, SILENT
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqclf.training.callbacks import TrainingProgress
+from seqclf.training.training_log import TrainingProgress
 
 from .conftest import QUIET
 

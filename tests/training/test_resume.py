@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.callbacks import checkpoints
-from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.best_epoch import checkpoints
 from seqclf.training.resume import check_resumable
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import HEADS, QUIET, SaveAt
 

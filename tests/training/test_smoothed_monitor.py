@@ -6,9 +6,9 @@ import torch
 
 from seqclf.evaluation.metrics import epoch_value
 from seqclf.evaluation.smoothed_choice import SmoothedMonitor, smoothed_value, window_length
-from seqclf.training.callbacks import checkpoints, early_stopping
-from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.exact_resume import RECENT
+from seqclf.training.best_epoch import checkpoints, early_stopping
+from seqclf.training.resume import RECENT
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET, StopAfter
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from seqclf.system import signals
-from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
-from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.best_epoch import checkpoints, early_stopping
 from seqclf.training.resume import _check_saver
+from seqclf.training.stop_on_signal import StopOnSignal
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET
 

@@ -9,10 +9,10 @@ import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging
 
 from seqclf.errors import InputError
-from seqclf.training.epoch_record import EpochRecord
-from seqclf.training.load_task import load_task
+from seqclf.training.change_structure import StructureSchedule
 from seqclf.training.resume import check_resumable, epochs_started
-from seqclf.training.structure_schedule import StructureSchedule
+from seqclf.training.task import load_task
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import HEADS, QUIET, SaveAt
 

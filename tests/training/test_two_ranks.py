@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from seqclf.system import signals
-from seqclf.training.callbacks import StopOnSignal, checkpoints
-from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.best_epoch import checkpoints
+from seqclf.training.stop_on_signal import StopOnSignal
+from seqclf.training.training_log import EpochRecord
 
 from .conftest import HEADS
 

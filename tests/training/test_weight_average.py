@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from seqclf.errors import InputError
-from seqclf.training.callbacks import checkpoints
+from seqclf.training.best_epoch import checkpoints
 from seqclf.training.change_structure import change_structure
-from seqclf.training.load_task import load_task
+from seqclf.training.task import load_task
 from seqclf.training.weight_average import TRAINED, WeightAverage
 
 from .conftest import QUIET, SaveAt

@@ -13,7 +13,7 @@ import numpy as np
 import worker
 from worker import Epoch, Workload, read_workload
 
-import seqclf.training.epoch_record as epoch_record
+import seqclf.training.training_log as epoch_record
 from seqclf.batching.plan import padding_efficiency
 from seqclf.config.command import run
 

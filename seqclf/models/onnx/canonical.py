@@ -31,10 +31,8 @@ def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
     outer = dict.fromkeys((*graph.inputs, *graph.outputs))
     # The order of first use. The exporter leaves initializers that nothing uses behind when it converts a `scan`, and
     # ONNX Runtime warns about each.
-    read = [
-        *(value for node in nodes for value in node.inputs),
-        *(value for part in subgraphs for value in part.outputs),
-    ]
+    read = [value for node in nodes for value in node.inputs]
+    read += [value for part in subgraphs for value in part.outputs]
     used = dict.fromkeys(value for value in (*read, *graph.outputs) if value is not None and value.is_initializer())
     initializers = [value for value in used if value.graph is graph]
     inner = [value for part in subgraphs for value in (*part.inputs, *part.initializers.values())]

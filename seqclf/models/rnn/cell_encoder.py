@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from seqclf.config.build import TargetOf, arguments_of, build, locate_subclass
 from seqclf.data.field_spec import FieldSpec
-from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.classifier import SequenceEncoder
+from seqclf.models.network import HostLengths
 from seqclf.models.pooling import token_mask
 from seqclf.models.rnn.recurrent import check_residual_layers, flip_order, reorder
 from seqclf.models.rnn.recurrent_cell import RecurrentCell, check_cell, initial_states, number_spec, run_cell
@@ -26,11 +26,9 @@ class CellEncoder(SequenceEncoder):
 
     `cell`: config of the cell, with its class in `_target_`. Each layer and direction has its own cell, whose
     constructor gets `input_size`, `hidden_size` and `field_specs` if it takes them. The other arguments are those of
-    `Recurrent`.
-
-    The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming form. Raises
-    InputError if a field that the cell reads is missing or not numeric, or if a step of the cell changes a state in
-    place, mixes the rows of a batch, or has results of another shape or dtype than declared.
+    `Recurrent`. The ONNX export has one `Scan` for each layer and direction. A unidirectional encoder has a streaming
+    form. Raises InputError if a field that the cell reads is missing or not numeric, or for a wrong cell (see
+    `check_cell`).
 
         model:
           encoder:
@@ -71,8 +69,8 @@ class CellEncoder(SequenceEncoder):
 
     # The first arguments are positional only, because a field of the data may have the name of one of them.
     def forward(  # type: ignore[override]
-        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, /, **fields: Tensor
-    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+        self, tokens: Tensor, lengths: Tensor, host_lengths: HostLengths, /, **fields: Tensor
+    ) -> tuple[Tensor, Tensor, HostLengths]:
         inside = token_mask(lengths, tokens.shape[1])
         shortest = 0 if host_lengths is None or torch.compiler.is_exporting() else int(host_lengths.min())
         order = flip_order(lengths, tokens.shape[1]) if self.backward_cells else None

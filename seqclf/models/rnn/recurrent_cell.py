@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import BeforeValidator
 from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec, NumberSpec, number_specs
-from seqclf.errors import InputError, first_line
-from seqclf.models.onnx.obstacles import REMEDY
+from seqclf.errors import InputError, RefusedValueError, first_line
+from seqclf.models.onnx.checks import REMEDY
 from seqclf.models.streaming import LOWEST, State
+
+
+def check_field_name(value: Any) -> str:
+    """Reject a value that is not a text, such as null in a choice of conf/model."""
+    if not isinstance(value, str) or not value:
+        raise RefusedValueError("must be the name of a field of the data")
+    return value
+
+
+FieldName = Annotated[str, BeforeValidator(check_field_name)]
 
 ROWS = 3  # sequences in the trial step of a cell
 MAX_ROW_ERROR = 1e-4  # largest accepted difference, absolute or relative, between a row alone and in a batch
@@ -27,13 +38,10 @@ class RecurrentCell(nn.Module):
     The constructor gets `input_size`, the number of channels of a token, and, if it takes them, `hidden_size` and
     `field_specs`, the specs of all fields. It sets `size`, the number of channels of an output, and `states`, a list of
     `State`: the name, the shape per sequence and the initial value. A state may be a vector, a matrix (`State("memory",
-    (8, 8))`) or one number (`State("count", ())`).
-
-    `fields`, of the class or an instance, names numeric fields that the cell reads beside the embedded token, such as
-    the time since the previous token. The method `step` gets one more argument for each.
-
-    The method `step` is plain PyTorch without loops over sequences. `CellEncoder` runs a cell over sequences of
-    different lengths, in layers and directions, and exports each as one ONNX `Scan`.
+    (8, 8))`) or one number (`State("count", ())`). `fields`, of the class or an instance, names numeric fields that the
+    cell reads beside the embedded token, such as the time since the previous token. The method `step` gets one more
+    argument for each. The method `step` is plain PyTorch without loops over sequences. `CellEncoder` runs a cell over
+    sequences of different lengths, in layers and directions, and exports each as one ONNX `Scan`.
 
     >>> class Leaky(RecurrentCell):
     ...     def __init__(self, input_size, hidden_size):
@@ -82,10 +90,9 @@ def run_cell(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the outputs (B, T, `cell.size`) for all tokens, and the states after the last token of each sequence.
 
-    `tokens`: (B, T, D), whose padding may be NaN. `inside`: (B, T) False for padding. `states`: list of (B, *shape)
-    before the first token. `fields`: list of (B, T, width) values of the fields that the cell reads, whose padding may
-    be NaN. `shortest`: each sequence has at least so many tokens. `keeps_states`: False if the caller needs no states,
-    which may then read padding in an export, to save time.
+    `tokens`: (B, T, D), and `fields`: (B, T, width) of those that the cell reads; padding may be NaN. `inside`: (B, T)
+    False for padding. `states`: (B, *shape) before the first token. `shortest`: each sequence has at least so many
+    tokens. `keeps_states`: False if the caller needs no states, which may then read padding in an export.
     """
     # Choose the padding away before the cell sees it: 0 * NaN is NaN, in gradients too.
     inputs = [torch.where(inside[..., None], values.to(tokens.dtype), 0.0) for values in (tokens, *fields)]
@@ -113,8 +120,7 @@ def scan_tokens(
 ) -> tuple[Tensor, list[Tensor]]:
     """Return the outputs (B, T, size) of `step` for all tokens, and the states after the last token, in an export.
 
-    `inputs`: list of (B, T, D). `inside`: (B, T) False for padding, or None to read the padding as well. `states`: (B,
-    *shape) before the first token. `name`: description of the step, for the text of an InputError.
+    `inside`: (B, T) False for padding, or None to read the padding as well. `name`: the step, for an InputError.
     """
     # PyTorch calls `scan` a prototype. It is imported here, so that training does not depend on it.
     from torch._higher_order_ops.scan import scan
@@ -124,7 +130,7 @@ def scan_tokens(
         # A `scan` rejects results that share memory with each other or with an argument.
         return [state.clone() for state in new], output.clone()
 
-    read = [*inputs] if inside is None else [*inputs, inside]
+    read = [*inputs, *([] if inside is None else [inside])]
     try:
         last, outputs = scan(body, list(states), [values.transpose(0, 1) for values in read])
     except Exception as error:  # third-party code may raise any exception
@@ -135,11 +141,8 @@ def scan_tokens(
 
 
 def freeze(is_token: Tensor, new: Sequence[Tensor], old: Sequence[Tensor]) -> list[Tensor]:
-    """Return the `new` states (B, *shape) where `is_token` (B,), and the `old` ones elsewhere."""
-    return [
-        torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before)
-        for after, before in zip(new, old, strict=True)
-    ]
+    pairs = zip(new, old, strict=True)
+    return [torch.where(is_token.view(-1, *[1] * (after.dim() - 1)), after, before) for after, before in pairs]
 
 
 def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
@@ -159,9 +162,7 @@ def number_spec(name: str, specs: Sequence[FieldSpec], key: str) -> NumberSpec:
     raise InputError(f"{key}={name}", problem, remedy)
 
 
-WRITE_STATES = (
-    'set it to a list such as [State("hidden", (hidden_size,), 0.0)], each with another name and a finite number'
-)
+WRITE_STATES = 'set it to a list such as [State("hidden", (hidden_size,))], each with another name and a finite number'
 WRITE_ROWS = (
     "compute each row alone: torch.where instead of if, tensors instead of .item(), no mean over the rows, "
     "nn.Dropout instead of F.dropout"
@@ -171,10 +172,9 @@ WRITE_ROWS = (
 def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], where: str) -> None:
     """Raise InputError unless one step of `cell` does what the cell declares.
 
-    A step on random tokens, in evaluation mode, must have the declared shapes and the dtype of the tokens, must not
-    change its arguments in place, and a row must have the same results alone and in a batch. No step is tried on the
-    device `meta`, which has no values. `widths`: number of channels of each field that the cell reads. `where`: config
-    key and class of the cell, for the error text.
+    A step on random tokens must have the declared shapes and the dtype of the tokens, must not change its arguments in
+    place, and a row must have the same results alone and in a batch. No step is tried on the device `meta`. `widths`:
+    channels of each field that the cell reads. `where`: config key and class of the cell, for the error text.
     """
     if not isinstance(getattr(cell, "size", None), int):
         raise InputError(where, "has no attribute size", "set it to the channels of an output")
@@ -188,9 +188,8 @@ def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], wher
     generator = torch.Generator().manual_seed(0)
     # A random cell leaves the random numbers of the training as they are.
     with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=[]):
-        first, second = (
-            [torch.randn(ROWS, width, generator=generator) for width in (input_size, *widths)] for _ in range(2)
-        )
+        sizes = (input_size, *widths)
+        first, second = ([torch.randn(ROWS, width, generator=generator) for width in sizes] for _ in range(2))
         # The rows are compared at the second token, whose states are states that the cell itself returned.
         before = _try_step(cell, first, initial_states(cell, first[0]), where)[1:]
         together = _try_step(cell, second, before, where)
@@ -205,12 +204,9 @@ def check_cell(cell: RecurrentCell, input_size: int, widths: Sequence[int], wher
 
 def _is_state(state: Any) -> bool:
     # A bundle stores the initial value as JSON, which has neither tensors nor infinite numbers.
-    return (
-        isinstance(state, State)
-        and all(isinstance(size, int) and size > 0 for size in state.shape)
-        and isinstance(state.initial, (int, float))
-        and abs(state.initial) <= -LOWEST
-    )
+    if not isinstance(state, State) or not isinstance(state.initial, (int, float)):
+        return False
+    return all(isinstance(size, int) and size > 0 for size in state.shape) and abs(state.initial) <= -LOWEST
 
 
 def _try_step(cell: RecurrentCell, inputs: Sequence[Tensor], states: Sequence[Tensor], where: str) -> list[Tensor]:

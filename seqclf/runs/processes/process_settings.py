@@ -17,7 +17,7 @@ from torch import nn
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.models.rnn.recurrent_cell import RecurrentCell
-from seqclf.models.trees.tree_lstm import TreeLSTM
+from seqclf.models.tree_lstm import TreeLSTM
 from seqclf.settings.training import RuntimeOptions
 from seqclf.system.threads import available_cpus, idle_cpus
 

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 from seqclf.config.build import Config
 from seqclf.config.documentation import flat_keys
 from seqclf.system.atomic_files import write_output
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
+from seqclf.training.loggers.run_logger import LoggedRun, RunLogger, answers, shown_names, warn_without
 
 RUN_ID = "mlflow_run_id"  # file in the run folder
 # By default, MLflow waits two minutes for a reply and repeats a failing request for minutes.
@@ -59,8 +59,6 @@ class TensorBoard(_Curves, TensorBoardLogger):
 
 
 class MLflow(_Curves, MLFlowLogger):
-    """Curves in MLflow."""
-
     def key(self, name: str) -> str:
         return mlflow_key(name)
 
@@ -77,7 +75,7 @@ class TensorBoardRun(RunLogger):
         opened.curves = TensorBoard(run, name="tensorboard", version="")
         return opened
 
-    def _log_result(self, finished: FinishedRun) -> None:
+    def _log_result(self, finished: LoggedRun) -> None:
         self.curves.log_metrics(finished.scores_beside_curves(), finished.result.trained_steps)
 
     def _close(self, failed: bool) -> None:
@@ -113,11 +111,11 @@ class MlflowRun(TensorBoardRun):
         write_output(run / RUN_ID, f"{opened.curves.run_id}\n")
         return opened
 
-    def _log_result(self, finished: FinishedRun) -> None:
+    def _log_result(self, finished: LoggedRun) -> None:
         super()._log_result(finished)
         self.curves.attempt(lambda: self._log_files(finished))
 
-    def _log_files(self, finished: FinishedRun) -> None:
+    def _log_files(self, finished: LoggedRun) -> None:
         client, run_id = self.curves.experiment, self.curves.run_id
         client.set_tag(run_id, "dataset.name", finished.name)
         client.set_tag(run_id, "dataset.digest", finished.dataset.digest)

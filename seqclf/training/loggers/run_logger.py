@@ -30,13 +30,9 @@ from seqclf.system.run_folder import is_resumed
 
 Result = TypeVar("Result")
 
-# Names of scores in Lightning and in loggers. In Lightning, `validation/recall` is the macro recall, and
-# `validation/recall/LABEL` is the recall of a label; callbacks monitor these names. A logger shows the name
-# `SPLIT/KEY`, where `metric_key` returns KEY.
-
 
 def shown_name(name: str) -> str:
-    """Return the name under which a logger shows a score of Lightning.
+    """Return the name under which a logger shows a score, whose name in Lightning is what callbacks monitor.
 
     >>> shown_name("validation/recall"), shown_name("validation/recall/yes"), shown_name("system/step_ms")
     ('validation/macro_recall', 'validation/recall_of_yes', 'system/step_ms')
@@ -54,12 +50,11 @@ def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinishedRun:
+class LoggedRun:
     """Results and files of a run after training and evaluation.
 
-    `report`: path of the report file, None if it was not written; metrics.json is beside it. Both are those of the run,
-    or forms of them without rows of the data (`upload_rows`). `bundle`: path of the bundle folder, None if it was not
-    written.
+    `report`: its path, with metrics.json beside it; both are those of the run, or forms of them without rows of the
+    data (`upload_rows`). `bundle`: path of the folder. None if they were not written.
     """
 
     name: str
@@ -103,7 +98,7 @@ class RunLogger(ABC):
         earlier = None if checkpoint is None else id_in(Path(checkpoint).absolute().parent.parent)
         return (earlier, None) if is_resumed(run, checkpoint) else (None, earlier)
 
-    def log_result(self, finished: FinishedRun) -> None:
+    def log_result(self, finished: LoggedRun) -> None:
         """Log the scores, plots and files of a finished run."""
         with self.tolerance():
             self._log_result(finished)
@@ -122,7 +117,7 @@ class RunLogger(ABC):
             warn_without(self.service, error)
 
     @abstractmethod
-    def _log_result(self, finished: FinishedRun) -> None: ...
+    def _log_result(self, finished: LoggedRun) -> None: ...
 
     def _close(self, failed: bool) -> None:
         self.curves.finalize("failed" if failed else "success")
@@ -135,10 +130,7 @@ def warn_without(service: str, error: Exception) -> None:
 
 
 def within(seconds: float | None, task: Callable[[], Result]) -> Result:
-    """Return the result of `task`, which runs in a thread. `seconds`: None to wait for as long as it takes.
-
-    Raises TimeoutError if the task takes longer. Its thread then ends on its own, or with the process.
-    """
+    """Return the result of `task`, which runs in a thread, or raise TimeoutError after `seconds` (None: never)."""
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -167,11 +159,8 @@ def answers(url: str, seconds: float) -> bool:
     return True
 
 
-# Selection of the logger by its name in the config.
-
 PACKAGE = "seqclf.training.loggers"
-# Dict logger name → path of its class. The module of the class is imported only if the logger is selected. The names
-# csv and none have no class, because every run writes metrics.csv.
+# Dict logger name → path of its class, imported if it is selected. Every run writes metrics.csv without one.
 LOGGERS = {
     "wandb": f"{PACKAGE}.wandb_logger.WandbRun",
     "mlflow": f"{PACKAGE}.lightning_run.MlflowRun",

@@ -28,7 +28,7 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.system.run_folder import FOLD
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, within
+from seqclf.training.loggers.run_logger import LoggedRun, RunLogger, answers, shown_names, within
 
 CURVE_POINTS = 200
 MAX_CLASSES = 200  # maximum number of classes in a confusion matrix
@@ -40,7 +40,7 @@ UPLOADED = "config, curves, scores, report {} rows of the data, machine, package
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
-def log_result(run: Any, finished: FinishedRun) -> None:
+def log_result(run: Any, finished: LoggedRun) -> None:
     """Log the scores, plots and report of a finished run. `run`: the object that `wandb.init` returned."""
     import wandb
 
@@ -70,7 +70,7 @@ def log_result(run: Any, finished: FinishedRun) -> None:
         run.alert(title=alarm.kind.replace("_", " "), text=f"{alarm.text}. Try {alarm.remedy}.")
 
 
-def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool) -> None:
+def log_artifacts(run: Any, finished: LoggedRun, log_bundle: bool) -> None:
     """Log the report and metrics as files, and the bundle as an artifact."""
     import wandb
 
@@ -122,7 +122,7 @@ BY_EPOCH = ("train/*", "validation/*", "system/*")
 BY_STEP = ("train/step_loss", "train/gradient_norm", "lr")
 
 
-class _Curves(WandbLogger):
+class _WandbCurves(WandbLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         super().log_metrics(shown_names(metrics), step)
@@ -139,7 +139,7 @@ class WandbRun(RunLogger):
     def __init__(self, run: Any, settings: Config):
         self.run = run  # the object that `wandb.init` returned
         self.settings = settings
-        self.curves = _Curves(experiment=run)
+        self.curves = _WandbCurves(experiment=run)
         run.define_metric("epoch", hidden=True)
         for names, axis in ((BY_EPOCH, "epoch"), (BY_STEP, "trainer/global_step")):
             for name in names:
@@ -159,9 +159,8 @@ class WandbRun(RunLogger):
             opened = cls(_init(settings, run, config, mode, max(1.0, deadline - time.monotonic())), settings)
             if mode == "online":
                 uploaded = UPLOADED.format("with" if settings["upload_rows"] else "without")
-                _say(
-                    f"uploads {uploaded}{', bundle' * settings['log_bundle']}; logger.mode=offline keeps all of it here"
-                )
+                bundle = ", bundle" * settings["log_bundle"]
+                _say(f"uploads {uploaded}{bundle}; logger.mode=offline keeps all of it here")
             return opened
         except Exception as error:
             if mode != "online":
@@ -169,7 +168,7 @@ class WandbRun(RunLogger):
             mode = _go_offline(first_line(error), run)
             return cls(_init(settings, run, config, mode, settings["timeout"]), settings)
 
-    def _log_result(self, finished: FinishedRun) -> None:
+    def _log_result(self, finished: LoggedRun) -> None:
         def log() -> None:
             log_result(self.run, finished)
             log_artifacts(self.run, finished, self.settings["log_bundle"])
@@ -185,6 +184,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
     import wandb
 
     own, parent = WandbRun.ids(run, config.get("checkpoint"), _id_in)
+    timeout = (1 - LOGGING_SHARE) * settings["finish_timeout"]
     return wandb.init(
         project=settings["project"] or None,
         entity=settings["entity"] or None,
@@ -198,12 +198,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         dir=str(run),
         mode=mode,  # type: ignore[arg-type]
         config={**config, **({} if parent is None else {"parent_run": parent})},
-        settings=wandb.Settings(
-            console="off",
-            silent=True,
-            init_timeout=seconds,
-            finish_timeout=(1 - LOGGING_SHARE) * settings["finish_timeout"],
-        ),
+        settings=wandb.Settings(console="off", silent=True, init_timeout=seconds, finish_timeout=timeout),
         reinit="finish_previous",  # all runs of a multirun use the same process
     )
 

@@ -11,8 +11,8 @@ from models.checks import eager, exported, max_error
 
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
-from seqclf.models.parity_grid import grid
+from seqclf.models.onnx.checks import grid
+from seqclf.models.onnx.exporter import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")

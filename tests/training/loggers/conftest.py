@@ -15,7 +15,7 @@ from seqclf.evaluation.result import ModelResult, RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
 from seqclf.settings.training import LoggerOptions
-from seqclf.training.loggers.run_logger import FinishedRun
+from seqclf.training.loggers.run_logger import LoggedRun
 
 CLASSES = ["no", "yes"]
 COMPARISON = [
@@ -54,7 +54,7 @@ def settings() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def finished(tmp_path) -> FinishedRun:
+def finished(tmp_path) -> LoggedRun:
     generator = np.random.default_rng(0)
     outputs = {}
     for split in ("train", "validation", "test"):
@@ -78,7 +78,7 @@ def finished(tmp_path) -> FinishedRun:
     for name in ("report.html", "metrics.json", "bundle/model.onnx"):
         (folder / name).write_text(f"content of {name}")
     dataset = SimpleNamespace(classes=CLASSES, digest="d1gest", splits={})
-    return FinishedRun(
+    return LoggedRun(
         name="cards",
         folder=folder,
         epochs=3,

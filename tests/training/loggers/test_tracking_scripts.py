@@ -9,9 +9,9 @@ import yaml
 
 import seqclf
 from seqclf.config.composition import compose_config
-from seqclf.training.epoch_record import Speed
 from seqclf.training.loggers.run_logger import shown_name
 from seqclf.training.loggers.wandb_logger import log_result
+from seqclf.training.training_log import SPEED
 
 from .conftest import StubRun
 
@@ -46,7 +46,7 @@ def test_panels_of_the_view_show_names_that_a_run_logs(finished):
     curves = {
         shown_name(f"{split}/{name}") for split in ("train", "validation") for name in ("loss", "accuracy", "recall")
     }
-    steps = {"train/step_loss", "train/gradient_norm", *(f"system/{name}" for name in Speed._fields)}
+    steps = {"train/step_loss", "train/gradient_norm", *(f"system/{name}" for name in SPEED)}
     assert len(shown) > 20 and shown <= set(run.logged) | set(run.summary) | charts | curves | steps
     assert "report" in set(texts(view)) and "report" in run.logged
     assert yaml.safe_load((SCRIPTS / "sweep.yaml").read_text())["metric"]["name"] in run.summary

@@ -1,1 +1,0 @@
-"""Recurrent cells of the literature, for the encoder `CellEncoder`."""

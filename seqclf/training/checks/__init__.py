@@ -1,1 +1,0 @@
-"""Checks before a training: classes that a config names, and networks of other packages."""
