@@ -132,10 +132,11 @@ class Decision(JsonResult):
         return (scaled if self.offsets is None else scaled + np.array(self.offsets)).argmax(axis=1)
 
     def threshold_of(self, index: int) -> float:
-        """Return the smallest probability at which class `index` of two classes is predicted."""
+        """Return the smallest probability at which a class is predicted, beside one other class without a target."""
         if self.rule == "threshold" and self.threshold is not None:
             return self.threshold if index == self.positive_index else 1 - self.threshold
-        return 0.5 if self.offsets is None else expit(self.offsets[1 - index] - self.offsets[index])
+        offsets = self.offsets or (0.0, 0.0)
+        return 0.5 if self.offsets is None else expit((offsets[1 - index] if len(offsets) == 2 else 0) - offsets[index])
 
     def with_margin(self, rule: str, classes: Sequence[str], margin: float, positive: str) -> Decision:
         """Return a decision for two classes that predicts `positive` if its logit exceeds the other by `margin`."""

@@ -20,14 +20,13 @@ from seqclf.evaluation.calibration import Calibration, calibration_of, fit_tempe
 from seqclf.evaluation.choose_decision import at_the_same_ranks, choose_decision
 from seqclf.evaluation.comparison import Comparison, RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import FOLDS, RULES, Decision
-from seqclf.evaluation.forcing_rows import forcing_rows
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.evaluation.next_step import next_step
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.result import Facts, ModelResult, RunResult
 from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, ScoredRows, Scores, network_of, positions_in, rows_like
 from seqclf.evaluation.split_result import judge_split
-from seqclf.evaluation.target_table import target_rows
+from seqclf.evaluation.targets import forcing_rows, target_rows
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system import progress
 

@@ -14,13 +14,11 @@ from seqclf.evaluation.alarms import CHANCE, NO_POSITIVE, NOT_BETTER, USELESS_AL
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.forcing_rows import ForcingRow
 from seqclf.evaluation.metrics import MAIN_METRICS, Metrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import SplitResult, unproven_labels
-from seqclf.evaluation.target_results import BROKEN
-from seqclf.evaluation.target_table import TargetRow
+from seqclf.evaluation.targets import BROKEN, ForcingRow, Target
 from seqclf.system.json_result import JsonObject, to_json
 
 REASONS = {  # dict kind of alarm → reason against using the model
@@ -143,7 +141,7 @@ class RunResult:
     baseline: ModelResult | None = None
     no_baseline: str | None = None
     others: tuple[ModelResult, ...] = ()
-    targets: tuple[TargetRow, ...] = ()
+    targets: tuple[Target, ...] = ()
     forcing: tuple[ForcingRow, ...] = ()
     next_step: str | None = None
     calibration: Calibration | None = None
@@ -260,7 +258,7 @@ class RunResult:
                 **parts,
                 no_baseline=state.get("no_baseline"),
                 others=tuple(map(ModelResult.from_dict, state.get("others", ()))),
-                targets=tuple(map(TargetRow.from_dict, state.get("targets", ()))),
+                targets=tuple(map(Target.from_dict, state.get("targets", ()))),
                 next_step=state.get("next"),
                 data={split: SplitCounts.from_dict(rows) for split, rows in state.get("data", {}).items()},
                 holdout_rows=state.get("holdout", {"rows": 0})["rows"],

@@ -14,7 +14,7 @@ from seqclf.evaluation.intervals import Intervals, metric_intervals
 from seqclf.evaluation.metrics import Metrics, classification_metrics, confusion_matrix, confusion_metrics
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.slices import Groups, JudgedRows, Slice, groups_of, slices_by_length
-from seqclf.evaluation.target_results import TargetResult, target_results
+from seqclf.evaluation.targets import Target, target_results
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ class SplitResult(Metrics):
     intervals: Intervals | None = None
     alarms: list[Alarm]
     groups: Groups | None = None
-    targets: list[TargetResult] | None = None
+    targets: list[Target] | None = None
     used_for: list[str] | None = None
     by_folds: bool | None = None
 

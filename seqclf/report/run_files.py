@@ -14,11 +14,11 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import shown_path
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.forcing_rows import ForcingRow
 from seqclf.evaluation.judge import judged_rows
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.score_files import FOLDER, read_run_scores
 from seqclf.evaluation.scores import Scores, network_of
+from seqclf.evaluation.targets import ForcingRow
 from seqclf.settings.decision import DecisionOptions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import CURVES, DATA, FIT, FORCING, METRICS

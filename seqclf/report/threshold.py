@@ -15,7 +15,7 @@ from seqclf.evaluation.metrics import LabelMetrics, confusion_matrix, confusion_
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.split_result import threshold_labels
-from seqclf.evaluation.target_table import CONFIDENCE, TargetRow, cost_of_picking
+from seqclf.evaluation.targets import CONFIDENCE, Target, cost_of_picking
 from seqclf.evaluation.thresholds import ROWS
 from seqclf.report.charts import MARGIN, precision_recall
 from seqclf.report.reported import Reported
@@ -149,7 +149,7 @@ def target_blocks(result: RunResult) -> list[Block]:
         if not (rows := [row for row in result.targets if (row.rule, row.label) == (asked.rule, asked.label)]):
             continue
         confidence = next((row.confidence for row in rows if row.confidence is not None), CONFIDENCE)
-        lines: dict[float, dict[bool, TargetRow]] = {}
+        lines: dict[float, dict[bool, Target]] = {}
         for row in rows:
             lines.setdefault(row.target, {})[row.confidence is not None] = row
         cells = [
@@ -196,7 +196,7 @@ def forcing_blocks(result: RunResult) -> list[Block]:
     return [Table({**columns, "": "text"}, cells, caption=caption)]
 
 
-def _cells(row: TargetRow | None) -> tuple[str, ...]:
+def _cells(row: Target | None) -> tuple[str, ...]:
     if row is None:
         return ("\N{EN DASH}",) * 4
     threshold = probability_text(row.threshold) + ("*" if row.statement == ROWS else "")

@@ -17,7 +17,7 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.result import ModelResult, RunResult
 from seqclf.evaluation.slices import Groups
 from seqclf.evaluation.split_result import SplitResult
-from seqclf.evaluation.target_results import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, TargetResult
+from seqclf.evaluation.targets import BROKEN, MET, RULED_OUT, WITHIN_CHANCE, Target
 from seqclf.evaluation.thresholds import ROWS, SURE
 
 # Sentences about the targets of a decision, and the statements of their thresholds.
@@ -94,7 +94,7 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
         yield f"the lowest score of all {guarantee.rows:,} sets the threshold, {beyond}"
 
 
-def _achieved(result: TargetResult | None) -> str:
+def _achieved(result: Target | None) -> str:
     """Return the achieved value, and if it meets the target."""
     if result is None or result.value is None:
         return STATUS[None]

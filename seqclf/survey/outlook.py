@@ -15,7 +15,7 @@ from seqclf.evaluation.choose_decision import GUARANTEED_RULES, has_guaranteed_r
 from seqclf.evaluation.decision import COUNTED
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.holdout import folds_setting, holdout_rows, resolve_holdout
-from seqclf.evaluation.target_table import CONFIDENCE
+from seqclf.evaluation.targets import CONFIDENCE
 from seqclf.evaluation.thresholds import confidence_each, recall_holds, rows_needed, unit_weights
 from seqclf.settings.data import ALL_FOLDS
 from seqclf.settings.decision import DecisionOptions

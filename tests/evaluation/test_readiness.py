@@ -10,7 +10,7 @@ from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.result import REASONS, RunResult, reasons_against
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
-from seqclf.evaluation.target_results import TargetResult
+from seqclf.evaluation.targets import Target
 from seqclf.report.verdict import verdict_of
 
 LABELS = np.arange(400) % 2
@@ -27,9 +27,9 @@ TARGET = Guarantee(
 
 
 def result(status):
-    return TargetResult(
-        rule="min_recall", label="yes", target=0.8, units=200, value=0.7, low=0.6, high=0.8, status=status
-    )
+    everything = np.ones(200, bool)
+    observed = {"units": 200, "value": 0.7, "low": 0.6, "high": 0.8, "status": status}
+    return Target.of(TARGET, Decision(), everything, everything, 1, asked=True, **observed)
 
 
 def verdict(metrics, **known):

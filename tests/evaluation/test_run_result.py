@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from seqclf.data.storage.store import SplitCounts
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.forcing_rows import ForcingRow
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
+from seqclf.evaluation.targets import ForcingRow
 from seqclf.report.verdict import verdict_of
 
 LABELS = np.arange(40) % 2

@@ -12,7 +12,7 @@ from seqclf.evaluation.metrics import Metrics
 from seqclf.evaluation.result import ModelResult, RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
-from seqclf.evaluation.target_results import TargetResult
+from seqclf.evaluation.targets import Target
 from seqclf.report.verdict import out_of_100, row_counts, verdict_of
 
 
@@ -115,7 +115,9 @@ def test_a_target_names_its_statement_and_what_a_stronger_one_takes(statement, r
     settings = {"rule": "min_recall", "label": "fraud", "target": 0.8, "confidence": 0.95, "needed": None, **known}
     target = Guarantee(statement=statement, backed=not known.get("needed"), rows=rows, **settings)
     decision = Decision(rule="min_recall", positive="fraud", targets=(target,))
-    result = TargetResult(rule="min_recall", label="fraud", target=0.8, units=100, value=0.86, status="met")
+    everything = np.ones(100, bool)
+    observed = {"units": 100, "value": 0.86, "status": "met"}
+    result = Target.of(target, decision, everything, everything, 1, asked=True, **observed)
     sentence = verdict(replace(FRAUD, targets=[result]), decision).guarantee
     assert sentence.startswith(opening) and all(part in sentence for part in parts)
     assert ": at least 80.0% of fraud found (" in sentence and sentence.endswith("on test 86.0%, met.")
@@ -136,10 +138,9 @@ def test_a_target_that_was_missed_is_never_said_to_be_kept(rule, unit):
         needed=None,
         unit=unit,
     )
-    result = TargetResult(
-        rule=rule, label="fraud", target=0.8, units=60, value=0.385, low=0.25, high=0.5, status="broken"
-    )
     decision = Decision(rule=rule, positive="fraud", targets=(promise,))
+    observed = {"units": 60, "value": 0.385, "low": 0.25, "high": 0.5, "status": "broken"}
+    result = Target.of(promise, decision, np.ones(60, bool), np.ones(60, bool), 1, asked=True, **observed)
     sentence = verdict(replace(FRAUD, targets=[result]), decision).guarantee
     assert "38.5% (25.0% to 50.0%), BROKEN" in sentence and ("one row of each" in sentence) == (unit is not None)
 

@@ -10,10 +10,11 @@ from scipy.stats import norm
 from support.binary_scores import CLASSES, decision_options
 
 from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
-from seqclf.evaluation.target_table import cost_of_picking, target_rows
+from seqclf.evaluation.targets import cost_of_picking, target_rows
 from seqclf.report.threshold import target_blocks
 
 
@@ -77,6 +78,17 @@ def test_each_label_of_several_classes_has_a_table():
         _, other = rows_of(logits, labels, **of_classes, min_recall=targets, confidence=row.confidence)
         is_alert, index = other.choose(logits), "abc".index(row.label)
         assert row.alerts_per_1000 == pytest.approx(1000 * (is_alert == index).mean())
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_the_threshold_of_each_of_several_classes_is_that_beside_a_class_without_a_target(index):
+    offsets = [0.0, 0.0, 0.0]
+    offsets[index] = 1.5
+    decision, share = (
+        Decision(rule="min_recall", offsets=tuple(offsets)),
+        Decision().with_margin("x", ["a", "b"], -1.5, "b"),
+    )
+    assert decision.threshold_of(index) == pytest.approx(share.threshold)
 
 
 @pytest.mark.parametrize(("rule", "target"), [("min_recall", 0.8), ("max_alerts", 0.2)])
