@@ -259,22 +259,3 @@ def metric_key(name: str, label: str | None = None) -> str:
     if name not in MACRO_METRICS:
         return name
     return f"macro_{name}" if label is None else f"{name}_of_{label}"
-
-
-# Selection of the best epoch of a run by its validation scores.
-
-TIE_BREAK = 1e-4  # weight of the loss, smaller than the change in recall from one of 10,000 rows
-
-
-def epoch_value(scores: Mapping[str, float], monitor: str) -> float:
-    """Return a number by which epochs are compared, the highest for the best epoch.
-
-    `scores`: validation scores of the epoch, including its loss, which decides between equal values, as on small
-    splits. `monitor`: the score that decides; an undefined score counts as 0.
-
-    >>> epochs = [{"recall": 0.9, "loss": 0.3}, {"recall": 0.9, "loss": 0.2}, {"recall": 0.8, "loss": 0.1}]
-    >>> max(epochs, key=lambda scores: epoch_value(scores, "recall"))
-    {'recall': 0.9, 'loss': 0.2}
-    """
-    sign = -1.0 if monitor == "loss" else 1.0
-    return sign * scores.get(monitor, 0.0) - TIE_BREAK * scores["loss"] / (1 + scores["loss"])

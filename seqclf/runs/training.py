@@ -20,7 +20,6 @@ from seqclf.config.build import Checked, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
-from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.runs.processes.process_settings import training_threads, using_threads
 from seqclf.runs.processes.ranks import explained_loss, launching_ranks
 from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
@@ -35,6 +34,7 @@ from seqclf.training.length import epochs_between_checkpoints, resolve_length
 from seqclf.training.network_checks import check_foreign_network
 from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.resume import check_resumable, epochs_started, newest_checkpoint
+from seqclf.training.smoothed_monitor import MONITORED
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.task import SequenceTask, load_task, set_by_validation
 from seqclf.training.training_log import EpochRecord, TrainingProgress, show_epoch

@@ -16,8 +16,8 @@ from torch import Tensor
 from seqclf.batching.batches import Batch
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
-from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.training.checkpoint import write_checkpoint
+from seqclf.training.smoothed_monitor import MONITORED
 
 
 class BestCheckpoint(ModelCheckpoint):

@@ -18,7 +18,6 @@ from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.smoothed_choice import MONITORED, SmoothedMonitor, window_length
 from seqclf.models.change_network import freeze_weights
 from seqclf.models.ensemble import build_classifier, networks_of
 from seqclf.models.network import SequenceNetwork
@@ -29,6 +28,7 @@ from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationM
 from seqclf.training.losses import build_loss
 from seqclf.training.optimizer import build_optimizer, elapsed_share
 from seqclf.training.resume import ExactResume, rows_of
+from seqclf.training.smoothed_monitor import MONITORED, SmoothedMonitor, window_length
 from seqclf.training.training_log import MAX_LOGGED_CLASSES, StepLog, finish_epoch
 from seqclf.training.weight_average import TRAINED, AveragedWeights, WeightAverage
 

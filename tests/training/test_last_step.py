@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.training.best_epoch import checkpoints
+from seqclf.training.smoothed_monitor import MONITORED
 from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET

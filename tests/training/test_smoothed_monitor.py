@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from seqclf.evaluation.metrics import epoch_value
-from seqclf.evaluation.smoothed_choice import SmoothedMonitor, smoothed_value, window_length
 from seqclf.training.best_epoch import checkpoints, early_stopping
 from seqclf.training.resume import RECENT
+from seqclf.training.smoothed_monitor import SmoothedMonitor, epoch_value, smoothed_value, window_length
 from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET, StopAfter

@@ -13,9 +13,9 @@ from sklearn.metrics import roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.runs.score import predict_outputs
 from seqclf.training.checkpoint import read_checkpoint
+from seqclf.training.smoothed_monitor import MONITORED
 
 from .conftest import QUIET, SILENT
 

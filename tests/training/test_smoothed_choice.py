@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.evaluation.smoothed_choice import smoothed_value, window_length
+from seqclf.training.smoothed_monitor import smoothed_value, window_length
 
 ROWS = 60  # validation rows; the accuracy of so few has a standard deviation of about 0.05
 SERIES = 2000
