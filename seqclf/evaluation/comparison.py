@@ -27,7 +27,7 @@ method.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
@@ -44,20 +44,23 @@ from seqclf.evaluation.design_effect import (
     mean_of_classes_effect,
     ranking_effect,
 )
-from seqclf.evaluation.intervals import CONFIDENCE, MAX_LEVELS, MAX_NUMBERS, draw_count, score_levels
+from seqclf.evaluation.intervals import draw_count
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.ranking import recall_of_highest
+from seqclf.evaluation.ranking_comparison import (
+    TAIL,
+    TINY,
+    average_precisions,
+    equal_alerts_influence,
+    merged_levels,
+    recalls_at_alerts,
+    weighted_limits,
+)
 from seqclf.system.json_result import JsonResult
 
 EQUAL_ALERTS = "recall_at_equal_alerts"  # name of the metric that judges a threshold
-TAIL = (1 - CONFIDENCE) / 2
-# Weights in one ranking, summed by level: (R, L) weights of the positive rows, and (R, L) weights of the negative rows.
-Weights = tuple[np.ndarray, np.ndarray]
 NEARLY_PERFECT = 0.9  # a metric of at least this value counts as nearly perfect
-TINY = 1e-12  # lower bound of divisors, far below the weight of any row
 Z = 1.959964  # two-sided 95 % quantile of the normal distribution, in standard deviations
-# Number of rows on each side of a threshold that estimate the fraction of positive rows at the threshold.
-NEAR_ROWS = 25
 
 
 class RowPredictions(NamedTuple):
@@ -248,14 +251,16 @@ class _Pair(NamedTuple):
             average_precision_influence(is_positive, score) for score in scores
         )
         few = self.are_few(is_positive, ~is_positive)
-        levels = [_score_levels(is_positive, score) for score in scores]
+        levels = [merged_levels(is_positive, score) for score in scores]
         points = [precision, of_baseline]
         effect = ranking_effect(influence - baseline_influence, is_positive, self.group, WORST_OF_DIFFERENCE)
         yield (
             _unknown("average_precision", points)
             if few
-            else _compare_weighted(
-                "average_precision", points, is_positive, levels, _average_precisions, self.generator, effect
+            else _comparison(
+                "average_precision",
+                points,
+                weighted_limits(points, is_positive, levels, average_precisions, self.generator, effect),
             )
         )
         yield from self.equal_alerts(positive)
@@ -271,28 +276,12 @@ class _Pair(NamedTuple):
             compared = _unknown(EQUAL_ALERTS, points)
         else:
             # In the ranking of the model, all alerts are the first level, and all other rows are the second level.
-            levels = [(~is_alert).astype(np.int64), _score_levels(is_positive, score)]
-            influence = _equal_alerts_influence(is_positive, is_alert, score)
+            levels = [(~is_alert).astype(np.int64), merged_levels(is_positive, score)]
+            influence = equal_alerts_influence(is_positive, is_alert, score)
             effect = ranking_effect(influence, is_positive, self.group, WORST_OF_DIFFERENCE)
-            compared = _compare_weighted(
-                EQUAL_ALERTS, points, is_positive, levels, _recalls_at_alerts, self.generator, effect
-            )
+            limits = weighted_limits(points, is_positive, levels, recalls_at_alerts, self.generator, effect)
+            compared = _comparison(EQUAL_ALERTS, points, limits)
         yield replace(compared, alerts_per_positive=alerts / int(is_positive.sum()))
-
-
-def _equal_alerts_influence(is_positive: np.ndarray, is_alert: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the influence (N,) of each row on the recall of the alerts less that of as many rows of top `score`."""
-    order = np.argsort(-score, kind="stable")
-    alerts, positives = int(is_alert.sum()), int(is_positive.sum())
-    is_highest = np.zeros(len(score), bool)
-    is_highest[order[:alerts]] = True
-    # One more alert moves the threshold past one more row. The probability that this row is positive is estimated by
-    # the fraction of positive rows near the threshold.
-    around = order[max(0, alerts - NEAR_ROWS) : alerts + NEAR_ROWS]
-    at_threshold = float(is_positive[around].mean())
-    difference = is_alert.astype(np.float64) - is_highest
-    mean = float(difference[is_positive].mean())
-    return (is_positive * (difference - mean) - at_threshold * difference) / positives
 
 
 def mean_difference_limits(
@@ -347,93 +336,6 @@ def _mean_of_classes_limits(
         mean = ((observed + spread * (drawn - observed)) @ weight - loss_by_class.max(axis=1)) / classes
         limits.append(sign * float(np.quantile(mean, TAIL)))
     return limits[0], limits[1]
-
-
-def _score_levels(is_positive: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return the level (N,) of each row, numbered from the highest score down. Rows on the same level count as ties."""
-    level, count = score_levels(is_positive, score)
-    return level * MAX_LEVELS // count if count > MAX_LEVELS else level
-
-
-def _compare_weighted(
-    metric: str,
-    points: Sequence[float],
-    is_positive: np.ndarray,
-    levels: Sequence[np.ndarray],
-    values: Callable[[Weights, Weights], tuple[np.ndarray, np.ndarray]],
-    generator: np.random.Generator,
-    effect: float,
-) -> Comparison:
-    """Compare a metric of two rankings, with an interval from random weights of the rows.
-
-    `points`: metric of the model and of the baseline. `levels`: (N,) in each ranking. `values`: function from R draws
-    of the weights to both metrics (R,). `effect`: design effect.
-    """
-    # A cell holds all rows with the same truth and with the same levels in both rankings. The weight of a cell is the
-    # sum of the weights of its rows.
-    cells, counts = np.unique(np.stack([~is_positive, *levels]), axis=1, return_counts=True)
-    positives = int((cells[0] == 0).sum())
-    of_model, of_baseline = values(*_summed_by_level(counts[None].astype(np.float64), cells[1:], positives))
-    # Merging levels changes the metric slightly. `shift` corrects the draws for this change.
-    shift = points[0] - points[1] - float(of_model[0] - of_baseline[0])
-    draws: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
-    for size in _chunks(draw_count(len(counts)), len(counts)):
-        for side, extra in ((0, -1), (1, 1)):
-            weights = generator.standard_gamma(counts / effect, (size, len(counts)))
-            # The extra row is positive. One model ranks the extra row first, and the other model does not find it.
-            one_more = generator.standard_exponential(size)
-            total = weights[:, :positives].sum(axis=1)
-            of_model, of_baseline = values(*_summed_by_level(weights, cells[1:], positives))
-            draws[side].append(((of_model - of_baseline + shift) * total + extra * one_more) / (total + one_more))
-    low, high = np.concatenate(draws[0]), np.concatenate(draws[1])
-    limits = float(np.quantile(low, TAIL)), float(np.quantile(high, 1 - TAIL))
-    return _comparison(metric, points, limits)
-
-
-def _chunks(draws: int, cells: int) -> Iterator[int]:
-    """Yield sizes of chunks that add up to `draws`, each of which needs little memory."""
-    most = max(1, MAX_NUMBERS // cells)
-    for start in range(0, draws, most):
-        yield min(most, draws - start)
-
-
-def _summed_by_level(weights: np.ndarray, levels: np.ndarray, positives: int) -> tuple[Weights, Weights]:
-    """Return the weights summed by level, for the ranking of the model and for that of the baseline.
-
-    `weights`: (R, U) of U cells of rows with the same truth and levels. `levels`: (2, U). `positives`: number of cells
-    with positive rows, which come first.
-    """
-    from scipy import sparse
-
-    def summed(part: slice, level: np.ndarray) -> np.ndarray:
-        cells = len(level[part])
-        matrix = sparse.csr_matrix((np.ones(cells), (np.arange(cells), level[part])), (cells, int(level.max()) + 1))
-        return np.asarray(weights[:, part] @ matrix)
-
-    positive, negative = slice(0, positives), slice(positives, None)
-    of_model, of_baseline = ((summed(positive, level), summed(negative, level)) for level in levels)
-    return of_model, of_baseline
-
-
-def _average_precisions(model: Weights, baseline: Weights) -> tuple[np.ndarray, np.ndarray]:
-    def average_precision(positives: np.ndarray, negatives: np.ndarray) -> np.ndarray:
-        true_alerts, false_alerts = positives.cumsum(axis=1), negatives.cumsum(axis=1)
-        precision = true_alerts / np.maximum(true_alerts + false_alerts, TINY)
-        return np.asarray((positives * precision).sum(axis=1) / np.maximum(true_alerts[:, -1], TINY))
-
-    return average_precision(*model), average_precision(*baseline)
-
-
-def _recalls_at_alerts(model: Weights, baseline: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Return the recalls (R,) of both models. The alerts are the rows on the first level of the model's ranking."""
-    alerts = model[0][:, :1] + model[1][:, :1]
-    total = np.maximum(model[0].sum(axis=1), TINY)
-    rows = baseline[0] + baseline[1]
-    before = rows.cumsum(axis=1) - rows
-    # `share`: fraction of the rows of each level that are alerts of the baseline. If several rows tie at the last rank,
-    # each of these rows counts as the same fraction of an alert.
-    share = np.clip((alerts - before) / np.maximum(rows, TINY), 0, 1)
-    return model[0][:, 0] / total, (baseline[0] * share).sum(axis=1) / total
 
 
 def _comparison(metric: str, points: Sequence[float], limits: tuple[float, float]) -> Comparison:

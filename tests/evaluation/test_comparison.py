@@ -357,7 +357,7 @@ def test_large_splits_take_little_memory_and_agree_with_exact_levels(monkeypatch
     labels, scores = sample_scores(rows=3000)
     predictions = [of_score(score) for score in scores]
     exact = compare_models(labels, *predictions, 1)[0]
-    monkeypatch.setattr("seqclf.evaluation.comparison.MAX_LEVELS", 200)
+    monkeypatch.setattr("seqclf.evaluation.ranking_comparison.MAX_LEVELS", 200)
     coarse = compare_models(labels, *predictions, 1)[0]
     assert coarse.difference == exact.difference
     assert (coarse.low, coarse.high) == pytest.approx((exact.low, exact.high), abs=0.01)
