@@ -12,7 +12,7 @@ from seqclf.config.documentation import flat_keys
 from seqclf.errors import InputError
 from seqclf.evaluation.judge import compare_with, judge
 from seqclf.evaluation.score_files import write_scores
-from seqclf.report.document import show, write_page
+from seqclf.report.description import show, write_page
 from seqclf.report.reported import Reported
 from seqclf.report.subjects import evaluated_bundle, evaluated_run, evaluated_scores
 from seqclf.settings.commands import EvaluateConfig

@@ -43,7 +43,7 @@ NOTE = (
 )
 
 
-class Run(NamedTuple):
+class ComparedRun(NamedTuple):
     """Content of a run folder that a comparison needs.
 
     `settings`: dict dotted key → value that the training depends on, without the seed. `split`: split whose rows are
@@ -63,7 +63,7 @@ class Run(NamedTuple):
         """Outputs for the rows that are compared."""
         return self.scores.splits[self.split]
 
-    def judged_for(self, label: str | None) -> Run:
+    def judged_for(self, label: str | None) -> ComparedRun:
         """Return the run with the metrics of another positive label, with none if the label is none of its classes."""
         if label in (None, self.scores.positive):
             return self
@@ -157,9 +157,9 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     return RunComparison(split=reference.split, rows=rows, against=names[chosen[0]], settings=settings, alerts=alerts)
 
 
-def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[Run], dict[str, str]]:
+def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[ComparedRun], dict[str, str]]:
     """Return the runs of folders and globs, each once, and dict folder → why it holds no finished run."""
-    runs, refused = dict[Path, Run](), dict[str, str]()
+    runs, refused = dict[Path, ComparedRun](), dict[str, str]()
     for entry in entries:
         folders = [path for path in sorted(glob(entry, recursive=True)) if Path(path).is_dir()]  # noqa: PTH207, also absolute
         for folder in dict.fromkeys(Path(path).resolve() for path in folders or [entry]):
@@ -173,7 +173,7 @@ def read_runs(entries: Sequence[str], split: str | None = None) -> tuple[list[Ru
     return list(runs.values()), refused
 
 
-def _read_finished(folder: Path, split: str | None) -> Run:
+def _read_finished(folder: Path, split: str | None) -> ComparedRun:
     """Read a run. Raises InputError if it failed or is not finished, or if `split` does not judge its model."""
     if (failure := folder / FAILURE).is_file():
         raise InputError(folder, failure.read_text(encoding="utf-8"))
@@ -189,7 +189,7 @@ def _read_finished(folder: Path, split: str | None) -> Run:
     own = {key: part for key, part in settings.items() if key not in (*NOT_OF_FIT, "seed")}
     # The machine chooses a number of threads where the user gives none.
     keys = {key: value for key, value in flat_keys(own).items() if key != "runtime.threads"}
-    return Run(folder, seed, keys, scores, facts, result, split)
+    return ComparedRun(folder, seed, keys, scores, facts, result, split)
 
 
 def matched(rows: ScoredRows, others: ScoredRows) -> np.ndarray:
@@ -200,7 +200,7 @@ def matched(rows: ScoredRows, others: ScoredRows) -> np.ndarray:
     return np.array(pc.fill_null(pc.index_in(rows.ids, value_set=others.ids), -1)).astype(np.int64)
 
 
-def has_same_rows(run: Run, other: Run) -> bool:
+def has_same_rows(run: ComparedRun, other: ComparedRun) -> bool:
     """Return True if two runs have the same rows, labels, classes and split. The order of the rows may differ."""
     facts = [(one.scores.classes, one.scores.positive, one.split) for one in (run, other)]
     places, labels = matched(run.outputs, other.outputs), other.outputs.labels
@@ -208,9 +208,9 @@ def has_same_rows(run: Run, other: Run) -> bool:
     return bool(is_same and (run.outputs.labels == labels[places]).all())
 
 
-def _groups(runs: Sequence[Run], deciding: ShownMetric) -> list[list[Run]]:
+def _groups(runs: Sequence[ComparedRun], deciding: ShownMetric) -> list[list[ComparedRun]]:
     """Return the runs of each setting from the lowest score to the highest, the best setting first."""
-    groups: list[list[Run]] = []
+    groups: list[list[ComparedRun]] = []
     for run in sorted(runs, key=lambda run: run.value(deciding) or 0):
         alike = (group for group in groups if group[0].settings == run.settings)
         group = next((group for group in alike if has_same_rows(run, group[0])), None)
@@ -220,7 +220,7 @@ def _groups(runs: Sequence[Run], deciding: ShownMetric) -> list[list[Run]]:
     return sorted(groups, key=lambda group: -fmean(run.value(deciding) or 0 for run in group))
 
 
-def _compare(run: Run, reference: Run, monitor: str) -> Comparison:
+def _compare(run: ComparedRun, reference: ComparedRun, monitor: str) -> Comparison:
     """Return the comparison that decides between two runs on the same rows, by the groups that one of them knows."""
     base = run if reference.outputs.groups is None else reference
     rows, other = (one.outputs.take(matched(base.outputs, one.outputs)) for one in (run, reference))

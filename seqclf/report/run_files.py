@@ -27,22 +27,22 @@ from seqclf.system.state_validation import read_json, read_yaml
 WHOLE = ("epoch", "step")  # columns of metrics.csv that hold whole numbers
 
 
-class RunFiles(NamedTuple):
-    """Content of a run folder that judging reads. `settings`: the content of config.yaml."""
+class FinishedRun(NamedTuple):
+    """What a finished run has left for judging. `settings`: the content of config.yaml."""
 
     models: list[Scores]
     facts: Facts
     settings: dict[str, Any]
 
 
-def read_run(run: Path) -> RunFiles:
+def read_run(run: Path) -> FinishedRun:
     """Read the scores, the facts and the config of a finished run. Raises InputError for a folder without them."""
     models = read_run_scores(run / FOLDER)
     try:
         settings = dict(read_yaml(run / "config.yaml"))
         if not isinstance(settings["decision"], dict):
             raise ValueError("its decision is no mapping")
-        return RunFiles(models, read_facts(run, settings), settings)
+        return FinishedRun(models, read_facts(run, settings), settings)
     except (OSError, ValueError, TypeError, KeyError) as error:
         problem = f"is not as this version writes a run ({first_line(error)})"
         raise InputError(f"run={run}", problem, "train again") from None

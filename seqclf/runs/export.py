@@ -24,7 +24,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
 from seqclf.models.onnx.checks import grid
 from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
-from seqclf.report.document import card_text
+from seqclf.report.description import card_text
 from seqclf.report.reported import Reported
 from seqclf.system import progress
 from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode, scratch_folder

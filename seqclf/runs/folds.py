@@ -19,7 +19,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import FOLDS, RULES
 from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
 from seqclf.evaluation.scores import ScoredRows, Scores
-from seqclf.report.document import show
+from seqclf.report.description import show
 from seqclf.report.reported import Reported
 from seqclf.report.run_files import read_result
 from seqclf.report.verdict import CROSS_VALIDATED

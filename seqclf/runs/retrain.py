@@ -20,7 +20,7 @@ from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.comparison import Comparison, deciding_metric
 from seqclf.evaluation.judge import compare_rows
-from seqclf.report.run_comparison import Run, matched, read_runs
+from seqclf.report.run_comparison import ComparedRun, matched, read_runs
 from seqclf.runs.train import run_training
 from seqclf.runs.training import what_differs
 from seqclf.settings.base import parse_options
@@ -139,7 +139,7 @@ def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier)
     return started
 
 
-def _compared(old: Classifier, new: Run, training: TrainConfig) -> tuple[int, Comparison]:
+def _compared(old: Classifier, new: ComparedRun, training: TrainConfig) -> tuple[int, Comparison]:
     """Return the number of held-out rows, and the comparison of the new model with the old one on them."""
     split = new.split if source_of(training.data, new.split) is not None else "train"
     if split == "train":

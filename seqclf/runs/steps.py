@@ -23,7 +23,7 @@ from seqclf.documents.terminal import console
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.judge import judge as judge_scores
 from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
-from seqclf.report.document import write_run_page
+from seqclf.report.description import write_run_page
 from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result
 from seqclf.runs.export import write_bundle
 from seqclf.runs.predictions import write_predictions

@@ -12,7 +12,7 @@ from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
-from seqclf.report.document import show, write_run_page
+from seqclf.report.description import show, write_run_page
 from seqclf.report.reported import Reported
 from seqclf.report.run_files import read_facts, read_judged, read_result
 from seqclf.runs.fit import fit

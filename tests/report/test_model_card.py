@@ -8,7 +8,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
-from seqclf.report.document import card_text
+from seqclf.report.description import card_text
 from seqclf.report.reported import Reported
 
 FIELD = {

@@ -23,7 +23,7 @@ from seqclf.evaluation.result import Facts, ModelResult, RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
 from seqclf.report.charts import MARGIN
-from seqclf.report.document import write_page
+from seqclf.report.description import write_page
 from seqclf.report.reported import Reported, worst_mistakes
 from seqclf.report.threshold import operating_points, threshold_section
 
