@@ -163,35 +163,35 @@ def classification_metrics(
     if predicted is None:
         predicted = probabilities.argmax(axis=1)
     of_label = probabilities[np.arange(len(labels)), labels]
-    confusion = confusion_matrix(labels, predicted, len(classes))
-    average_precision = auroc = None
+    by_class = confusion_metrics(confusion_matrix(labels, predicted, len(classes)), classes)
+    ranking, of_positive = dict[str, Any](), None
     if len(classes) > 2:
-        average_precision, auroc = ranking_metrics(labels, probabilities).values()
+        ranking = ranking_metrics(labels, probabilities)
+    if positive is not None:
+        of_positive = label_metrics(by_class, positive, ranking_metrics(labels, probabilities, classes.index(positive)))
     return Metrics(
-        **vars(confusion_metrics(confusion, classes)),
+        **vars(by_class),
         rows=len(labels),
         # + 0.0 turns -0.0 into 0.0.
         loss=float(-np.log(np.clip(of_label.astype(np.float64), 1e-12, None)).mean()) + 0.0,
         ece=calibration_error(labels, probabilities),
-        average_precision=average_precision,
-        auroc=auroc,
-        positive=None if positive is None else label_metrics(labels, probabilities, confusion, classes, positive),
+        positive=of_positive,
+        **ranking,
     )
 
 
-def label_metrics(
-    labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], label: str
-) -> LabelMetrics:
-    """Return the metrics of a label. `labels`: (N,). `probabilities`: (N, C). `confusion`: (C, C)."""
-    index, by_class = classes.index(label), confusion_metrics(confusion, classes)
+def label_metrics(metrics: ConfusionMetrics, label: str, ranking: Mapping[str, float | None]) -> LabelMetrics:
+    """Return the metrics of a label. `ranking`: dict of its `RANKING_METRICS`."""
+    index = list(metrics.support_by_class).index(label)
     return LabelMetrics(
         label=label,
-        rows=int(confusion[index].sum()),
-        alerts=int(confusion[:, index].sum()),
-        recall=by_class.recall_by_class[label],
-        precision=by_class.precision_by_class[label],
-        f1=by_class.f1_by_class[label],
-        **ranking_metrics(labels, probabilities, index),
+        rows=metrics.support_by_class[label],
+        alerts=sum(row[index] for row in metrics.confusion),
+        recall=metrics.recall_by_class[label],
+        precision=metrics.precision_by_class[label],
+        f1=metrics.f1_by_class[label],
+        average_precision=ranking["average_precision"],
+        auroc=ranking["auroc"],
     )
 
 
@@ -202,18 +202,10 @@ def majority_metrics(support: Mapping[str, int], label: str, positive: str | Non
     confusion[:, classes.index(label)] = list(support.values())
     by_class, of_positive = confusion_metrics(confusion, classes), None
     if positive is not None:
-        of_positive = LabelMetrics(
-            label=positive,
-            rows=support[positive],
-            alerts=rows if label == positive else 0,
-            recall=by_class.recall_by_class[positive],
-            precision=by_class.precision_by_class[positive],
-            f1=by_class.f1_by_class[positive],
-            average_precision=support[positive] / rows if 0 < support[positive] < rows else None,
-            auroc=0.5 if 0 < support[positive] < rows else None,
-        )
-    error = 1 - by_class.accuracy
-    return Metrics(**vars(by_class), rows=rows, loss=float("nan"), ece=error, positive=of_positive)
+        share = support[positive] / rows
+        constant = {"average_precision": share, "auroc": 0.5} if 0 < share < 1 else dict.fromkeys(RANKING_METRICS)
+        of_positive = label_metrics(by_class, positive, constant)
+    return Metrics(**vars(by_class), rows=rows, loss=float("nan"), ece=1 - by_class.accuracy, positive=of_positive)
 
 
 # Names of metrics. In files, metrics have short keys: `recall` stands for macro recall.

@@ -27,6 +27,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.judge import compare_rows
 from seqclf.evaluation.metrics import ShownMetric, label_metrics, metric_title
+from seqclf.evaluation.ranking import ranking_metrics
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows, Scores
 from seqclf.report.run_files import read_run
@@ -68,9 +69,10 @@ class ComparedRun(NamedTuple):
         if label in (None, self.scores.positive):
             return self
         rows, result, classes = self.outputs, self.result, self.scores.classes
-        label, metrics = label if label in classes else None, result.splits[self.split]
-        shares, confusion = result.decision.probabilities(rows.logits), np.array(metrics.confusion)
-        block = label_metrics(rows.labels, shares, confusion, classes, label) if label is not None else None
+        label, metrics, block = label if label in classes else None, result.splits[self.split], None
+        if label is not None:
+            ranking = ranking_metrics(rows.labels, rows.probabilities(result.decision), classes.index(label))
+            block = label_metrics(metrics, label, ranking)
         judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block)})
         return self._replace(scores=replace(self.scores, positive=label), result=judged)
 

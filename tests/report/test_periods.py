@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.metrics import label_metrics
+from seqclf.evaluation.metrics import confusion_metrics, label_metrics
+from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.slices import Slice
@@ -19,8 +20,9 @@ def reported(count, positive):
     rows = ScoredRows(np.eye(2)[LABELS], LABELS, LABELS + 1, LABELS < 0)
     judged = judge_split(rows, ["no", "yes"], positive, Decision(), with_intervals=False)
     result = RunResult(splits={"test": judged}, decision=Decision())
-    none = np.zeros((2, 2), np.int64)
-    block = None if positive is None else label_metrics(LABELS[:0], np.zeros((0, 2)), none, ["no", "yes"], positive)
+    none = confusion_metrics(np.zeros((2, 2), np.int64), ["no", "yes"])
+    unranked = dict.fromkeys(RANKING_METRICS)
+    block = None if positive is None else label_metrics(none, positive, unranked)
     numbers = {
         "shortest": 1,
         "longest": 2,
