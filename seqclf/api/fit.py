@@ -189,8 +189,8 @@ def fit(
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
     config = _one_device(setup.config)
-    from seqclf.runs.processes.ranks import shared_run_folder
-    from seqclf.runs.train import run_training
+    from seqclf.runs.ranks import shared_run_folder
+    from seqclf.runs.run_training import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():
         try:

@@ -44,7 +44,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     if config.triton is not None:
         raise InputError(f"triton={config.triton}", "is written from a bundle", "export the checkpoint first")
     from seqclf.documents.terminal import console
-    from seqclf.runs.export import write_bundle
+    from seqclf.runs.bundle_export import write_bundle
     from seqclf.training.task import load_task
 
     checkpoint = Path(config.checkpoint)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seqclf.config.hydra_command import run_folder, sweep_name
-from seqclf.runs.train import TrainingResult, run_training
+from seqclf.runs.run_training import TrainingResult, run_training
 from seqclf.settings.training import TrainConfig
 
 

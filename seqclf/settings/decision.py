@@ -12,7 +12,7 @@ from seqclf.settings.base import Options
 from seqclf.settings.override_text import label_text
 
 TARGETS = ("min_recall", "min_precision", "max_alerts", "cost")
-AUTO = "auto"  # value of holdout that a training replaces by a number (see `seqclf.runs.threshold_rows`)
+AUTO = "auto"  # value of holdout that a training replaces by a number (see `seqclf.runs.prepare`)
 
 
 def require_share(value: float) -> float:

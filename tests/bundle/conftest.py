@@ -19,7 +19,7 @@ from seqclf.config.documentation import default_settings
 from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import RULES
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.training.task import SequenceTask
 
 ROWS = 40

@@ -17,7 +17,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.score_files import read_run_scores
 from seqclf.extend import SequenceNetwork
 from seqclf.models.ensemble import check_members
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 TOKENS = [[letter] * count for count in range(1, 21) for letter in "abc"]
 TABLE = pa.table({"code": TOKENS, "label": [row[0] for row in TOKENS]})

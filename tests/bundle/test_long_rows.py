@@ -20,7 +20,7 @@ from seqclf.data.encoding import encoders
 from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
 from seqclf.data.schema.truncation import NO_TRUNCATION
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.system.environment import STATUS
 from seqclf.training.task import SequenceTask
 

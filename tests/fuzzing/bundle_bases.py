@@ -79,7 +79,7 @@ def _export_of_file(folder: Path, kind: str) -> None:
     from support.untrained_task import make_task
 
     from seqclf.data.prepare_data import prepare
-    from seqclf.runs.export import write_bundle
+    from seqclf.runs.bundle_export import write_bundle
     from seqclf.settings.data import DataOptions
 
     base = bases()[kind]
@@ -94,7 +94,7 @@ def _export_kind(folder: Path, kind: str) -> None:
 
     from seqclf.bundle.training_memory import Rows, TrainingMemory
     from seqclf.data.prepare_data import prepare
-    from seqclf.runs.export import write_bundle
+    from seqclf.runs.bundle_export import write_bundle
 
     columns = _columns(kind)
     table = pa.table({"id": [f"r{row}" for row in range(ROWS)], **columns, "label": list(CLASSES) * (ROWS // 2)})

@@ -17,12 +17,10 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.runs import prepare
 from seqclf.runs import steps as steps_module
-from seqclf.runs.hashes import code_hashes, rows_hash
-from seqclf.runs.pipeline import TABLE, run_steps
-from seqclf.runs.prepare import read_config
+from seqclf.runs.pipeline import TABLE, code_hashes, run_steps
+from seqclf.runs.prepare import asked_recipe, read_config, rows_hash
 from seqclf.runs.steps import export, judge, score
-from seqclf.runs.threshold_rows import asked_recipe
-from seqclf.runs.training import Training
+from seqclf.runs.training_run import Training
 from seqclf.settings.training import TrainConfig
 from seqclf.system import atomic_files
 

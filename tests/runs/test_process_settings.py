@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from seqclf.runs.processes import process_settings
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
-from seqclf.runs.processes import process_settings
-from seqclf.runs.processes.process_settings import (
+from seqclf.runs.process_settings import (
     blas_threads,
     idle_threads,
     set_threads,

@@ -15,7 +15,7 @@ from seqclf.evaluation.score_files import read_run_scores
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.auto.heads_classifier import HeadsClassifier
 from seqclf.models.network import cross_fits
-from seqclf.runs.threshold_rows import asked_recipe, with_head_patience
+from seqclf.runs.prepare import asked_recipe, with_head_patience
 from seqclf.settings.base import parse_options
 from seqclf.settings.training import TrainConfig
 

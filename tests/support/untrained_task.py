@@ -10,7 +10,7 @@ import torch
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import default_settings
 from seqclf.data.prepare_data import prepare
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.settings.data import DataOptions
 from seqclf.training.task import SequenceTask
 

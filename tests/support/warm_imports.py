@@ -12,9 +12,9 @@ from support.torchlib_registry import share_registry
 import seqclf.config.hydra_command
 import seqclf.data.prepare_data
 import seqclf.models.classifier
-import seqclf.runs.export
-import seqclf.runs.fit
-import seqclf.runs.train
+import seqclf.runs.bundle_export
+import seqclf.runs.run_training
+import seqclf.runs.steps
 import seqclf.survey.survey
 import seqclf.training.check_targets
 import seqclf.training.losses  # noqa: F401

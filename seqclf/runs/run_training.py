@@ -15,14 +15,12 @@ from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.report.document import show, write_run_page
 from seqclf.report.reported import Reported
 from seqclf.report.run_files import read_facts, read_judged, read_result
-from seqclf.runs.fit import fit
 from seqclf.runs.folds import run_folds
 from seqclf.runs.pipeline import run_steps
-from seqclf.runs.prepare import open_data, prepare, read_config, set_up, write_json
-from seqclf.runs.processes.process_settings import process_settings
-from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
-from seqclf.runs.steps import export, judge, report, score, warned
-from seqclf.runs.threshold_rows import reason_to_hold_out
+from seqclf.runs.prepare import open_data, prepare, read_config, reason_to_hold_out, set_up, write_json
+from seqclf.runs.process_settings import process_settings
+from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.runs.steps import export, fit, judge, report, score, warned
 from seqclf.settings.data import ALL_FOLDS
 from seqclf.settings.decision import AUTO
 from seqclf.settings.training import RuntimeOptions, TrainConfig

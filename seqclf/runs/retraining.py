@@ -21,8 +21,8 @@ from seqclf.errors import InputError
 from seqclf.evaluation.comparison import Comparison, deciding_metric
 from seqclf.evaluation.judge import compare_rows
 from seqclf.report.run_comparison import Run, matched, read_runs
-from seqclf.runs.train import run_training
-from seqclf.runs.training import what_differs
+from seqclf.runs.run_training import run_training
+from seqclf.runs.training_run import what_differs
 from seqclf.settings.base import parse_options
 from seqclf.settings.commands import RetrainConfig
 from seqclf.settings.training import TrainConfig, recipe_of
