@@ -9,7 +9,7 @@ import pytest
 from support.command_modules import command_module
 
 import seqclf
-from seqclf.config.documentation import SETTINGS
+from seqclf.config.command_keys import SETTINGS
 from seqclf.data.field_spec import INPUT_KINDS
 
 HOME = Path(seqclf.__file__).parent
@@ -54,7 +54,7 @@ LIGHT = [
     "evaluation.thresholds",
     "bundle.runtime",
     "bundle.predictions",
-    "settings.commands",
+    "settings.command_settings",
     "commands.predict",
     "commands.evaluate",
     "commands.compare",

@@ -8,7 +8,7 @@ from support.command_modules import command_module
 
 import seqclf
 from seqclf import __main__ as command
-from seqclf.config.documentation import SETTINGS
+from seqclf.config.command_keys import SETTINGS
 
 
 def called(monkeypatch, capsys, *arguments):

@@ -16,15 +16,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.api.run import Run
 from seqclf.config.build import Config
-from seqclf.config.composition import Composition, compose_config
-from seqclf.config.hydra_command import hydra_error
+from seqclf.config.hydra_config import Composition, compose_config, hydra_error
 from seqclf.config.override_checks import HydraArguments
 from seqclf.data.reading.tables import column_names, is_table, to_arrow
 from seqclf.data.storage.cache import store_table
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
-from seqclf.settings.data import DataOptions
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import signals
 from seqclf.system.run_folder import remove_empty_folder
 

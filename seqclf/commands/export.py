@@ -9,7 +9,7 @@ from typing import Any
 
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
-from seqclf.settings.commands import ExportConfig
+from seqclf.settings.command_settings import ExportConfig
 from seqclf.system.json_result import JsonObject, JsonResult
 from seqclf.system.run_folder import MODEL
 from seqclf.system.state_validation import read_json, read_yaml

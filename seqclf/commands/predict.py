@@ -27,7 +27,7 @@ from seqclf.data.reading.sources import Source, fetched, local_files
 from seqclf.data.schema.schema import Label
 from seqclf.documents.terminal import show_line, show_note
 from seqclf.errors import InputError
-from seqclf.settings.commands import PredictConfig
+from seqclf.settings.command_settings import PredictConfig
 from seqclf.system.json_result import JsonResult
 
 MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of unknown or far tokens

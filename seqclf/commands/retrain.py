@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqclf.config.hydra_command import run_folder, typed_overrides
+from seqclf.config.hydra_config import run_folder, typed_overrides
 from seqclf.runs.retraining import RetrainConfig, RetrainResult, retrain
 
 

@@ -16,15 +16,12 @@ from typing import Any
 import yaml
 
 from seqclf.config.build import Config
-from seqclf.config.documentation import Command, nested_keys
-from seqclf.config.hints import choice_hint, key_hint, set_mapping
-from seqclf.config.user_errors import fail, user_error
+from seqclf.config.command_keys import Command, nested_keys
+from seqclf.config.hints import choice_hint, fail, key_hint, set_mapping, user_error
 from seqclf.errors import InputError, first_line
-from seqclf.settings.base import parse_options
-from seqclf.settings.override_text import key_of, shell_word, unquoted
-from seqclf.settings.similar_names import must_be_one_of
-from seqclf.settings.tree import REQUIRED
-from seqclf.settings.validation_errors import takes_list, takes_text
+from seqclf.settings.base import parse_options, takes_list, takes_text
+from seqclf.settings.settings_tree import REQUIRED
+from seqclf.settings.typed_text import key_of, must_be_one_of, shell_word, unquoted
 from seqclf.system import signals
 from seqclf.system.json_result import print_result
 

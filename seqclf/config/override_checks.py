@@ -14,11 +14,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from seqclf.config.arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
-from seqclf.config.documentation import GLOBAL_GROUP
+from seqclf.config.command_keys import GLOBAL_GROUP
 from seqclf.config.hints import OF_FILES
 from seqclf.errors import InputError
-from seqclf.settings.override_text import argument, hydra_value, is_plain, key_of, label_text, quoted
-from seqclf.settings.validation_errors import takes_text
+from seqclf.settings.base import takes_text
+from seqclf.settings.typed_text import argument, hydra_value, is_plain, key_of, label_text, quoted
 
 SWEEP = ("--multirun", "-m")
 OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc")

@@ -12,7 +12,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.target_table import is_much_work
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonResult
 
 MAX_ROWS = 10  # lowest positives of each label that are left out in turn

@@ -16,7 +16,7 @@ from seqclf.evaluation.choose_decision import GUARANTEED_RULES, choose_decision
 from seqclf.evaluation.decision import HELD_OUT, RULES, Decision, Guarantee
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.thresholds import AVERAGE, SURE, confidence_each, rank_of
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95  # confidence of sure statements, if a run asks for a statement on average

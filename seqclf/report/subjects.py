@@ -28,9 +28,9 @@ from seqclf.evaluation.slices import JudgedRows, Slice, check_times, slices_by_p
 from seqclf.report.reported import Reported, of_run, run_dataset, worst_mistakes
 from seqclf.report.run_files import read_result, read_run
 from seqclf.settings.base import parse_options
-from seqclf.settings.commands import EvaluateConfig
-from seqclf.settings.data import DataOptions
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.command_settings import EvaluateConfig
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions

@@ -22,7 +22,7 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.runs.prepare import all_cross_fit
 from seqclf.runs.training_run import Training, make_task, make_trainer, run_trainer, take_weights
-from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.data_settings import ALL_FOLDS
 from seqclf.system import progress
 from seqclf.system.run_folder import MODEL
 from seqclf.training.not_finite import NotFiniteSteps

@@ -30,9 +30,9 @@ from seqclf.runs.prepare import read_config, with_holdout, write_config, write_j
 from seqclf.runs.process_settings import process_settings
 from seqclf.runs.steps import export, judge, report
 from seqclf.runs.training_run import Training
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.survey.outlook import show_outlook
 from seqclf.system import signals
 from seqclf.system.run_folder import CURVES, DATA, FIT, FOLD, claim_run_folder, remove_outputs, run_outputs

@@ -16,7 +16,7 @@ from seqclf.evaluation.score_files import FOLDER
 from seqclf.runs.prepare import prepare
 from seqclf.runs.ranks import torchrun_ranks
 from seqclf.runs.steps import export, fit, judge, report, score
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system.atomic_files import write_output
 from seqclf.system.run_folder import (
     CURVES,

@@ -33,9 +33,9 @@ from seqclf.runs.overview import show_dataset
 from seqclf.runs.process_settings import OWN_THREADS, idle_threads
 from seqclf.runs.training_run import Training
 from seqclf.settings.base import parse_options
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.survey.survey import survey_dataset
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject

@@ -24,8 +24,8 @@ from seqclf.report.run_comparison import Run, matched, read_runs
 from seqclf.runs.run_training import run_training
 from seqclf.runs.training_run import what_differs
 from seqclf.settings.base import parse_options
-from seqclf.settings.commands import RetrainConfig
-from seqclf.settings.training import TrainConfig, recipe_of
+from seqclf.settings.command_settings import RetrainConfig
+from seqclf.settings.train_settings import TrainConfig, recipe_of
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import MODEL, run_outputs
 from seqclf.training.task import load_task

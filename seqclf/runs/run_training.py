@@ -21,9 +21,9 @@ from seqclf.runs.prepare import open_data, prepare, read_config, reason_to_hold_
 from seqclf.runs.process_settings import process_settings
 from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.runs.steps import export, fit, judge, report, score, warned
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import RuntimeOptions, TrainConfig
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import RuntimeOptions, TrainConfig
 from seqclf.survey.outlook import show_outlook
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import (

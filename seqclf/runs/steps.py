@@ -42,9 +42,9 @@ from seqclf.runs.prepare import (
 )
 from seqclf.runs.row_outputs import score_models, write_predictions
 from seqclf.runs.training_run import Training, device_of, trusted
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.system.json_result import JsonObject

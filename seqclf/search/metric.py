@@ -8,7 +8,7 @@ from typing import Any
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.split_result import SplitResult
-from seqclf.settings.similar_names import did_you_mean
+from seqclf.settings.typed_text import did_you_mean
 
 # Settings of all trials: no bundle and no baseline. With `provisional`, the rows that are held out for a guarantee have
 # no influence on the best settings; all trials must hold out the same ones.

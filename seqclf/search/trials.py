@@ -12,11 +12,11 @@ from typing import Any
 
 import yaml
 
-from seqclf.config.composition import CONF
+from seqclf.config.hydra_config import CONF
 from seqclf.errors import InputError
 from seqclf.search.metric import OF_TRIALS
-from seqclf.settings.commands import SearchOptions
-from seqclf.settings.override_text import hydra_value
+from seqclf.settings.command_settings import SearchOptions
+from seqclf.settings.typed_text import hydra_value
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.state_validation import read_json

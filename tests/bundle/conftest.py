@@ -15,7 +15,7 @@ from support.torchlib_registry import share_registry
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import RULES

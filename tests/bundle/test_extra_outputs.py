@@ -11,7 +11,7 @@ import seqclf
 from seqclf.bundle import parity
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.step_model import StepModel
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.score_files import read_run_scores

@@ -80,7 +80,7 @@ def _export_of_file(folder: Path, kind: str) -> None:
 
     from seqclf.data.prepare_data import prepare
     from seqclf.runs.bundle_export import write_bundle
-    from seqclf.settings.data import DataOptions
+    from seqclf.settings.data_settings import DataOptions
 
     base = bases()[kind]
     write(base, folder, base.columns)
@@ -126,7 +126,7 @@ def _tree_task(description: dict[str, Any]) -> Any:
 
 
 def _settings(model: str) -> dict[str, Any]:
-    from seqclf.config.documentation import default_settings
+    from seqclf.config.command_keys import default_settings
 
     settings = default_settings("model", model)
     return {key: value for key, value in settings.items() if key not in ("hidden_size", "embedding_size")}

@@ -17,7 +17,7 @@ from seqclf.evaluation.score_files import read_run_scores
 from seqclf.report.run_files import read_run
 from seqclf.runs import all_rows, prepare, training_run
 from seqclf.settings.base import parse_options
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]

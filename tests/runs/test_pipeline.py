@@ -21,7 +21,7 @@ from seqclf.runs.pipeline import TABLE, code_hashes, run_steps
 from seqclf.runs.prepare import asked_recipe, read_config, rows_hash
 from seqclf.runs.steps import export, judge, score
 from seqclf.runs.training_run import Training
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import atomic_files
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]

@@ -16,7 +16,7 @@ from seqclf.runs.process_settings import (
     set_threads,
     training_threads,
 )
-from seqclf.settings.training import RuntimeOptions
+from seqclf.settings.train_settings import RuntimeOptions
 
 UNSET = RuntimeOptions(threads=None, flush_denormal=True, rank_timeout=60, on_nan="stop")
 THREE = UNSET.model_copy(update={"threads": 3})

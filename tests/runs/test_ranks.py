@@ -7,11 +7,11 @@ import sys
 import pytest
 from torch.distributed import DistNetworkError
 
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.errors import InputError
 from seqclf.runs.ranks import explained_loss, join_ranks
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from seqclf.models.auto.heads_classifier import HeadsClassifier
 from seqclf.models.network import cross_fits
 from seqclf.runs.prepare import asked_recipe, with_head_patience
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=1"]
 SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "decision.min_recall=0.8", "data.id=id"]

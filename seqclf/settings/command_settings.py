@@ -23,9 +23,9 @@ from seqclf.settings.base import (
     elsewhere,
     read_trust,
 )
-from seqclf.settings.data import DataOptions
-from seqclf.settings.decision import DecisionOptions, ThresholdOption
-from seqclf.settings.training import (
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.decision_settings import DecisionOptions, ThresholdOption
+from seqclf.settings.train_settings import (
     BatchingOptions,
     CheckpointFile,
     LoggerOptions,

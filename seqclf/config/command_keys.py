@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from seqclf.config.build import locate
-from seqclf.settings.tree import REQUIRED, nested_defaults
+from seqclf.settings.settings_tree import REQUIRED, nested_defaults
 
 PACKAGED = Path(__file__).parents[1] / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
@@ -21,19 +21,19 @@ CHOSEN_NAMES = ("fields", "usual")  # names of mappings whose keys are chosen by
 GLOBAL_GROUP = "experiment"  # config group whose files may set keys of other groups
 # Classes of settings, by the name of their command, and for Hydra of their node.
 SETTINGS = {
-    "train": "seqclf.settings.training.TrainConfig",
-    "retrain": "seqclf.settings.commands.RetrainConfig",
-    "search": "seqclf.settings.commands.SearchConfig",
-    "describe": "seqclf.settings.commands.DescribeConfig",
-    "evaluate": "seqclf.settings.commands.EvaluateConfig",
-    "compare": "seqclf.settings.commands.CompareConfig",
-    "predict": "seqclf.settings.commands.PredictConfig",
-    "export": "seqclf.settings.commands.ExportConfig",
-    "doctor": "seqclf.settings.commands.DoctorConfig",
+    "train": "seqclf.settings.train_settings.TrainConfig",
+    "retrain": "seqclf.settings.command_settings.RetrainConfig",
+    "search": "seqclf.settings.command_settings.SearchConfig",
+    "describe": "seqclf.settings.command_settings.DescribeConfig",
+    "evaluate": "seqclf.settings.command_settings.EvaluateConfig",
+    "compare": "seqclf.settings.command_settings.CompareConfig",
+    "predict": "seqclf.settings.command_settings.PredictConfig",
+    "export": "seqclf.settings.command_settings.ExportConfig",
+    "doctor": "seqclf.settings.command_settings.DoctorConfig",
 }
 LIGHT = ("predict", "evaluate", "compare", "doctor")  # commands without Hydra, conf/ and PyTorch
 # Nodes that files of conf/ name in their defaults list, with the keys of one class of settings each.
-LOGGERS = {f"keys_of_{name.lower()}": f"seqclf.settings.training.{name}Options" for name in ("Wandb", "Mlflow")}
+LOGGERS = {f"keys_of_{name.lower()}": f"seqclf.settings.train_settings.{name}Options" for name in ("Wandb", "Mlflow")}
 NODES = {f"keys_of_{name}": path for name, path in SETTINGS.items()} | LOGGERS
 
 

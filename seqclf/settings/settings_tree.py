@@ -33,7 +33,7 @@ def nested_defaults(model: type[BaseModel], defaults: Mapping[str, Any] = {}) ->
 
     Keys that a choice of a config group sets as a whole, such as `loss`, are left out. `defaults`: other ones.
 
-    >>> from seqclf.settings.commands import DoctorConfig
+    >>> from seqclf.settings.command_settings import DoctorConfig
     >>> nested_defaults(DoctorConfig)
     {'bundle': '???', 'device': 'auto', 'threads': None}
     """
