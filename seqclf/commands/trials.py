@@ -7,16 +7,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from seqclf.config.hydra_config import CONF
+from seqclf.config.command_keys import CONF
 from seqclf.errors import InputError
-from seqclf.search.metric import OF_TRIALS
+from seqclf.evaluation.calibration import Calibration
+from seqclf.evaluation.split_result import SplitResult
 from seqclf.settings.command_settings import SearchOptions
-from seqclf.settings.typed_text import hydra_value
+from seqclf.settings.typed_text import did_you_mean, hydra_value
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.state_validation import read_json
@@ -26,6 +28,24 @@ BEST = Path("experiment") / "best.yaml"
 # User attributes of an Optuna trial: its settings, as Optuna's own parameters cannot be lists, and its error.
 SETTINGS, ERROR = "settings", "error"
 MAX_DRAWS = 100  # draws in a row of settings that failed before, after which the search ends
+# Settings of all trials: no bundle and no baseline. With `provisional`, the rows that are held out for a guarantee have
+# no influence on the best settings; all trials must hold out the same ones.
+OF_TRIALS = {"export": False, "baseline": False, "decision.provisional": True}
+SCORES: dict[str, Any] = {"validation": SplitResult, "test": SplitResult, "calibration": Calibration}
+
+
+def require_metric(name: str) -> str:
+    """Return the name of a metric. Raises InputError if its first two parts name no scores of metrics.json.
+
+    >>> require_metric("validation.positive.average_precision")
+    'validation.positive.average_precision'
+    """
+    split, _, metric = name.partition(".")
+    known = [field.name for field in fields(SCORES[split])] if split in SCORES else []
+    if (first := metric.partition(".")[0]) not in known:
+        remedy = did_you_mean(first, known) or f"write one of {', '.join(known) or 'validation.recall'}"
+        raise InputError(f"search.metric={name}", "metrics.json has no such number", remedy)
+    return name
 
 
 def open_study(folder: Path, options: SearchOptions, space: Mapping[str, Any], overrides: Sequence[str]) -> Any:
