@@ -11,15 +11,13 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra import compose, initialize_config_dir
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
@@ -30,7 +28,7 @@ from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.arguments import TypedArguments
+from seqclf.config.arguments import TypedArguments, missing_key
 from seqclf.config.build import Config, locate
 from seqclf.config.command_keys import CONF, LOGGERS, NODES
 from seqclf.config.hints import fail, user_error
@@ -49,21 +47,13 @@ _LOCK = threading.RLock()
 
 @dataclass(frozen=True)
 class Composition:
-    """The composed config of a command, with Hydra's settings in the node `hydra`, and the caller's overrides.
+    """The composed config of a command, with Hydra's settings in the node `hydra`.
 
-    >>> composition = compose_config("train", ["model=gru", "model.hidden_size=32"])
-    >>> composition.plain()["model"]["hidden_size"], composition.choices["model"]
-    (32, 'gru')
+    >>> compose_config("train", ["model=gru", "model.hidden_size=32"]).plain()["model"]["hidden_size"]
+    32
     """
 
-    name: str
-    overrides: list[str]
     config: DictConfig
-
-    @property
-    def choices(self) -> dict[str, Any]:
-        """Dict config group → name of the choice."""
-        return dict(self.config.hydra.runtime.choices)
 
     @property
     def run_folder(self) -> Path:
@@ -81,9 +71,16 @@ class Composition:
 def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
     """Compose conf/`name`.yaml with overrides. Raises exceptions of Hydra and OmegaConf (see `hydra_error`)."""
     load_hydra_plugins()
-    with config_loader():
-        config = compose(name, [f"hydra.job.name={name}", *overrides], return_hydra_config=True)
-    return Composition(name, list(overrides), config)
+    with _LOCK:
+        base, application = VersionBase.instance(), GlobalHydra.instance()
+        version, outer = base.version_base, application.hydra
+        application.clear()  # Hydra does not allow a second initialization
+        try:
+            with initialize_config_dir(str(CONF), JobRuntime.instance().get("name"), version_base="1.3"):
+                return Composition(compose(name, [f"hydra.job.name={name}", *overrides], return_hydra_config=True))
+        finally:
+            base.version_base, application.hydra = version, outer
+            GlobalHydra.set_instance(application)
 
 
 def load_hydra_plugins() -> None:
@@ -100,21 +97,6 @@ def load_hydra_plugins() -> None:
         Plugins.instance()
     finally:
         sys.path[:] = before
-
-
-@contextmanager
-def config_loader() -> Iterator[ConfigLoader]:
-    """Initialize Hydra with conf/, and restore the program's Hydra state at the end of the block."""
-    with _LOCK:
-        base, application = VersionBase.instance(), GlobalHydra.instance()
-        version, hydra = base.version_base, application.hydra
-        application.clear()  # Hydra does not allow a second initialization
-        try:
-            with initialize_config_dir(str(CONF), JobRuntime.instance().get("name"), version_base="1.3"):
-                yield GlobalHydra.instance().config_loader()
-        finally:
-            base.version_base, application.hydra = version, hydra
-            GlobalHydra.set_instance(application)
 
 
 def run_command(name: str, function: Callable[[Any], Any]) -> None:
@@ -193,8 +175,7 @@ def sweep_name() -> str | None:
 
 def hydra_error(error: BaseException, typed: TypedArguments) -> InputError:
     """Convert an error that the user can fix to an InputError. `typed`: arguments of the failed command."""
-    known = user_error(error, _known_run_folder())
-    if known is not None:
+    if known := user_error(error, run_folder() if HydraConfig.initialized() else None):
         return known
     while not str(error).strip() and error.__cause__ is not None:
         error = error.__cause__
@@ -207,18 +188,10 @@ def hydra_error(error: BaseException, typed: TypedArguments) -> InputError:
     # OmegaConf's `full_key` is the missing key or a key that refers to the missing key. The pattern uses `full_key`
     # only if its last part is the missing key.
     if unset := re.search(r"Missing mandatory value: (\S+)(?:\s+full_key: (\S+\.\1)$)?", str(error), re.MULTILINE):
-        return typed.missing_key(unset[2] or unset[1])
+        return missing_key(unset[2] or unset[1])
     if merged := re.match(r"Error merging override (.*)", lines[0]):
-        key = key_of(merged[1])
-        if above := next((path for path, value in typed.keys.items() if _is_in_list(key, path, value)), None):
+        lists = (path for path, value in typed.keys.items() if isinstance(value, list))
+        if above := next((path for path in lists if key_of(merged[1]).startswith(f"{path}.")), None):
             return InputError(merged[1], f"{above} is one list", f"give it as a whole: '{above}=[…]'")
         return InputError(merged[1], f"does not fit the config ({first_line(error.__cause__ or error)})")
     return InputError(None, " ".join(lines[:8]))
-
-
-def _is_in_list(key: str, path: str, value: Any) -> bool:
-    return isinstance(value, list) and key.startswith(f"{path}.")
-
-
-def _known_run_folder() -> Path | None:
-    return run_folder() if HydraConfig.initialized() else None
