@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from seqclf.config.command_keys import CONF
+from seqclf.config.command_keys import CONF, nested_keys
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.split_result import SplitResult
@@ -110,10 +110,8 @@ def run_trials(
                 completed, failures, result = completed + 1, 0, f"{value:.4f}"
                 study.tell(trial, value)
                 searching.advance()
-            shown = " ".join(
-                f"{key}={f'{one:.4g}' if isinstance(one, float) else one}" for key, one in settings.items()
-            )
-            yield f"trial {trial.number}: {result}  {shown}"
+            shown = {key: f"{one:.4g}" if isinstance(one, float) else one for key, one in settings.items()}
+            yield f"trial {trial.number}: {result}  {' '.join(f'{key}={one}' for key, one in shown.items())}"
     if not completed:
         problem = f"all {len(failed)} trials failed, the last one: {failed[-1][ERROR]}"
         raise InputError(f"search.trials={options.trials}", problem)
@@ -175,15 +173,9 @@ def _values(value: Any, name: str) -> Iterator[Any]:
 
 def write_best(settings: Mapping[str, Any], title: str, path: Path) -> None:
     """Write the settings of a trial to a YAML file, which a command reads by `--config-dir FOLDER experiment=best`."""
-    nested: dict[str, Any] = {}
     chosen = {key: value for key, value in settings.items() if (CONF / key).is_dir()}
+    content = nested_keys({key: value for key, value in settings.items() if key not in chosen})
     if chosen:
-        nested["defaults"] = [{f"override /{group}": name} for group, name in chosen.items()]
-    for key in settings.keys() - chosen.keys():
-        *groups, name = key.split(".")
-        group = nested
-        for part in groups:
-            group = group.setdefault(part, {})
-        group[name] = settings[key]
-    text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+        content = {"defaults": [{f"override /{group}": name} for group, name in chosen.items()], **content}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_output(path, f"# @package _global_\n# {title}\n{text}")

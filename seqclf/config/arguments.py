@@ -16,11 +16,10 @@ from typing import Any
 import yaml
 
 from seqclf.config.build import Config
-from seqclf.config.command_keys import Command, nested_keys
+from seqclf.config.command_keys import REQUIRED, Command, nested_keys
 from seqclf.config.hints import choice_hint, fail, key_hint, set_mapping, user_error
 from seqclf.errors import InputError, first_line
 from seqclf.settings.base import parse_options, takes_list, takes_text
-from seqclf.settings.settings_tree import REQUIRED
 from seqclf.settings.typed_text import key_of, must_be_one_of, shell_word, unquoted
 from seqclf.system import signals
 from seqclf.system.json_result import print_result

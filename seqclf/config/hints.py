@@ -1,4 +1,4 @@
-"""What a user can fix: errors as one line and exit code 2, and the key, choice or file that a wrong name meant."""
+"""Errors that the user of a command can fix, as one line and exit code 2, and hints for a wrong name in them."""
 
 from __future__ import annotations
 

@@ -30,12 +30,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.config.arguments import TypedArguments, missing_key
 from seqclf.config.build import Config, locate
-from seqclf.config.command_keys import CONF, LOGGERS, NODES
+from seqclf.config.command_keys import CONF, LOGGERS, NODES, nested_defaults
 from seqclf.config.hints import fail, user_error
 from seqclf.config.override_checks import HydraArguments
 from seqclf.errors import InputError, first_line
 from seqclf.settings.base import parse_options
-from seqclf.settings.settings_tree import nested_defaults
 from seqclf.settings.typed_text import key_of
 from seqclf.system import signals
 from seqclf.system.json_result import print_result

@@ -173,10 +173,10 @@ def with_head_patience(config: TrainConfig, positive: str | None) -> TrainConfig
     return config.model_copy(update={"head_patience": chosen}) if config.head_patience == AUTO else config
 
 
-def asked_recipe(config: TrainConfig) -> dict[str, Any]:
+def user_recipe(config: TrainConfig) -> dict[str, Any]:
     """Return the recipe of a training, with `decision.holdout=auto` where auto gives the number of the config."""
-    asked = config.model_copy(update={"decision": config.decision.model_copy(update={"holdout": AUTO})})
-    return (asked if with_holdout(asked).decision == config.decision else config).recipe()
+    automatic = config.model_copy(update={"decision": config.decision.model_copy(update={"holdout": AUTO})})
+    return (automatic if with_holdout(automatic).decision == config.decision else config).recipe()
 
 
 def all_rows_set_thresholds(config: TrainConfig) -> bool:

@@ -1,4 +1,4 @@
-"""What a trained model says of each row: the logits that become its scores, and predictions.parquet."""
+"""Outputs of a trained model for each row: the logits that become its scores, and predictions.parquet."""
 
 from __future__ import annotations
 

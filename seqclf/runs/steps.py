@@ -34,10 +34,10 @@ from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_r
 from seqclf.runs.bundle_export import write_bundle
 from seqclf.runs.prepare import (
     all_rows_set_thresholds,
-    asked_recipe,
     open_data,
     read_config,
     reason_to_hold_out,
+    user_recipe,
     write_json,
 )
 from seqclf.runs.row_outputs import score_models, write_predictions
@@ -74,14 +74,9 @@ def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> N
     task = training.load(training.checkpoint())
     chosen, before = fit_to_validation(task, training.dataset.splits["validation"])
     save_model(run / MODEL, task, len(training.hooks.record.history), before)
-    facts = {
-        "step": task.trained_steps,
-        "seconds": round(seconds, 2),
-        "weights": weights,
-        "by_validation": chosen,
-        "is_complete": training.has_reached_limit,  # what a callback stopped goes on in a resumed run
-    }
-    write_json(run / FIT, facts)
+    facts = {"step": task.trained_steps, "seconds": round(seconds, 2), "weights": weights, "by_validation": chosen}
+    # What a callback stopped goes on in a resumed run.
+    write_json(run / FIT, {**facts, "is_complete": training.has_reached_limit})
 
 
 def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None, dict[str, Tensor]]:
@@ -101,7 +96,8 @@ def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None
 
 def score(run: Path, config: TrainConfig) -> None:
     """Apply the model, and those beside it, to all rows → scores/."""
-    dataset, task = open_data(run, config), load_model(run, config)
+    dataset, device = open_data(run, config), device_of(config.trainer)
+    task = load_task(run / MODEL, trust=trusted(config.model_dump())).to(device)
     batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
     is_compared = no_baseline(config.model_dump(), dataset.report) is None
     models = score_models(task, batches, dataset, baseline=is_compared)
@@ -133,11 +129,6 @@ def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str
     if rows is None:
         return CHOSEN if weighs_heads or reason_to_hold_out(config) else HELD_OUT
     return CROSS_FITTED if weighs_heads and rows.fold is not None else HELD_OUT
-
-
-def load_model(run: Path, config: TrainConfig) -> SequenceTask:
-    """Return the finished model of a run, on the device of its trainings."""
-    return load_task(run / MODEL, trust=trusted(config)).to(device_of(config.trainer))
 
 
 def judge(run: Path, config: TrainConfig) -> None:
@@ -177,7 +168,7 @@ def export(run: Path, config: TrainConfig) -> None:
     if not is_of_folds:  # no row is left to remember
         result = read_judged(run, config.decision)
         memory = training_memory(open_data(run, config), result.rows["validation"].logits, result.decision)
-    task = load_task(run / MODEL, trust=trusted(config))
+    task = load_task(run / MODEL, trust=trusted(config.model_dump()))
     parity = write_bundle(task, run / "bundle", read_result(run), recipe, memory).max_error
     about = f"differs from PyTorch by at most {parity:.1e}"
     about += "; it is of all rows, and the scores are those of the folds" if is_of_folds else ""
@@ -187,10 +178,9 @@ def export(run: Path, config: TrainConfig) -> None:
 def recipe_of(run: Path, config: TrainConfig) -> JsonObject:
     """Return the settings that train such a model on other data. Those of folds are settings of the first fold."""
     if config.data.split.fold != ALL_FOLDS:
-        return asked_recipe(config)
+        return user_recipe(config)
     first = read_config(run / f"{FOLD}0")
-    asked = first.decision.model_copy(update={"holdout": AUTO})
-    return first.model_copy(update={"decision": asked}).recipe()
+    return first.model_copy(update={"decision": first.decision.model_copy(update={"holdout": AUTO})}).recipe()
 
 
 def training_memory(dataset: Dataset, logits: np.ndarray, decision: Decision) -> TrainingMemory:

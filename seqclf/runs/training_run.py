@@ -138,11 +138,13 @@ class Training:
         try:
             yield
         except MisconfigurationException as error:  # a callback that needs a logger, for example
-            raise trainer_error(error) from None
+            raise InputError("trainer", first_line(error)) from None
         except Terminated as end:
             end.advice = resume_advice(self.folder, self.config.checkpoint)
-            if is_launched_rank(self.trainer):
-                end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
+            environment = getattr(self.trainer.strategy, "cluster_environment", None)
+            if not self.trainer.is_global_zero and isinstance(environment, LightningEnvironment):
+                # Lightning has launched this rank. With another exit code, it would kill rank 0, which may be writing.
+                end.code = 0
             raise
 
     @property
@@ -152,9 +154,6 @@ class Training:
         has_all_epochs = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch
         return has_all_epochs or 0 <= trainer.max_steps <= trainer.global_step
 
-    def _is_at_the_end(self, checkpoint: Path) -> bool:
-        return read_checkpoint(checkpoint)["global_step"] == self.trainer.global_step
-
     def checkpoint(self) -> Path:
         """Return the checkpoint of the finished model: the best one, or else the last one. Call it after `run`."""
         hooks, resumed, best = self.hooks, self.hooks.resumed, self.hooks.best.best_model_path
@@ -162,7 +161,8 @@ class Training:
             write_checkpoint(hooks.last_path, resumed.read_bytes())
         # Without validation there is no best checkpoint, but a last checkpoint.
         places = [] if self.config.monitor and best else [hooks.last_path, *([resumed] if resumed else [])]
-        last = (path for path in places if path.is_file() and self._is_at_the_end(path))
+        step = self.trainer.global_step
+        last = (path for path in places if path.is_file() and read_checkpoint(path)["global_step"] == step)
         chosen = next(last, Path(best) if best else newest_checkpoint(hooks.last_path.parent))
         if chosen is None:
             raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
@@ -175,13 +175,12 @@ class Training:
 
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a file of this training, so that the evaluated model is the one that others load."""
-        return load_task(checkpoint, trust=trusted(self.config)).to(self.device)
+        return load_task(checkpoint, trust=trusted(self.config.model_dump())).to(self.device)
 
 
-def trusted(config: TrainConfig) -> set[str]:
-    """Return the packages that a config names. They are trusted, because their code has run already."""
-    plain = config.model_dump()
-    return {package_of(target) for part in ("model", "loss") for _, target in targets(plain[part], part)}
+def trusted(settings: Mapping[str, Any]) -> set[str]:
+    """Return the packages that settings name. They are trusted, because their code has run already."""
+    return {package_of(target) for part in ("model", "loss") for _, target in targets(settings[part], part)}
 
 
 def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
@@ -195,10 +194,9 @@ def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
 
 def take_weights(task: SequenceTask, checkpoint: Path) -> None:
     """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
-    trust = {package_of(target) for part in ("model", "loss") for _, target in targets(task.hparams[part], part)}
     if not checkpoint.is_file():
         raise InputError(f"start={checkpoint}", "no such file")
-    other = load_task(checkpoint, trust)  # the packages of this task have run their code already
+    other = load_task(checkpoint, trusted(task.hparams))
     if differs := what_differs(task.hparams, other.hparams):
         remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
         raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
@@ -248,9 +246,8 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path, rank_timeou
     """Return a Trainer for the config group `trainer` with the callbacks `hooks`, or raise InputError."""
     strategy = settings["strategy"]
     if str(strategy).endswith(FORKS):
-        raise InputError(
-            f"trainer.strategy={strategy}", "its processes are forks, whose training is lost to this one", DDP
-        )
+        problem = "its processes are forks, whose training is lost to this one"
+        raise InputError(f"trainer.strategy={strategy}", problem, DDP)
     fixed = {
         "callbacks": hooks,
         "enable_progress_bar": False,  # `TrainingProgress` shows a progress bar over all epochs
@@ -268,14 +265,11 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path, rank_timeou
             trainer = pl.Trainer(**{**settings, **fixed, "strategy": entry["strategy"](**arguments)})
         # Lightning raises RuntimeError for duplicate callbacks.
     except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:
-        raise trainer_error(error) from None
+        raise InputError("trainer", first_line(error)) from None
     ranks = torchrun_ranks()
     if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train a model of its own
-        raise InputError(
-            f"trainer.strategy={strategy}",
-            f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started",
-            DDP,
-        )
+        problem = f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started"
+        raise InputError(f"trainer.strategy={strategy}", problem, DDP)
     return trainer
 
 
@@ -283,16 +277,6 @@ def device_of(settings: Mapping[str, Any]) -> torch.device:
     """Return the device on which a Trainer with settings of the config group `trainer` computes."""
     chosen: dict[str, Any] = {key: settings[key] for key in ("accelerator", "devices") if key in settings}
     return pl.Trainer(**chosen, barebones=True).strategy.root_device
-
-
-def trainer_error(error: Exception) -> InputError:
-    return InputError("trainer", first_line(error))
-
-
-def is_launched_rank(trainer: pl.Trainer) -> bool:
-    """Return True if Lightning started this process as an additional rank, whose exit code it watches."""
-    environment = getattr(trainer.strategy, "cluster_environment", None)
-    return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)
 
 
 @contextmanager
@@ -308,8 +292,5 @@ def explained_memory(task: SequenceTask, batches: SequenceDataModule) -> Iterato
         remedy = f"lower batching.max_tokens (now {limit})"
         if limit < 2 * longest:  # a batch of one sequence may exceed the limit
             remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"
-        raise InputError(
-            f"step {task.global_step + 1}",
-            f"out of memory with a batch of {rows:,} sequences of up to {longest:,} tokens",
-            f"{remedy}, or the size of the model",
-        ) from None
+        problem = f"out of memory with a batch of {rows:,} sequences of up to {longest:,} tokens"
+        raise InputError(f"step {task.global_step + 1}", problem, f"{remedy}, or the size of the model") from None

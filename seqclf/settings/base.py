@@ -1,6 +1,6 @@
 """Base classes of all settings (pydantic), types of keys that several of them use, and the errors for wrong values.
 
-A key is a field with its type, its default and, as a docstring below it, its description (see `settings_tree`).
+A key is a field with its type, its default and, as a docstring below it, its description (see `descriptions`).
 The types are also those of constructor arguments of networks and losses. Validation is strict: `true` is not a number,
 "3" is not an integer, and unknown keys are rejected.
 """

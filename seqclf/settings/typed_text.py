@@ -1,4 +1,4 @@
-"""What to type instead of something wrong: an argument, quoted for Hydra and the shell, and the most similar name."""
+"""Texts for the user to type: arguments, quoted for Hydra and the shell, and the name most similar to a wrong one."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from seqclf.data.storage.store import Split
 from seqclf.runs import prepare
 from seqclf.runs import steps as steps_module
 from seqclf.runs.pipeline import TABLE, code_hashes, run_steps
-from seqclf.runs.prepare import asked_recipe, read_config, rows_hash
+from seqclf.runs.prepare import user_recipe, read_config, rows_hash
 from seqclf.runs.steps import export, judge, score
 from seqclf.runs.training_run import Training
 from seqclf.settings.train_settings import TrainConfig
@@ -127,7 +127,7 @@ def test_a_run_keeps_the_threads_that_idle_cores_gave_it(tmp_path, monkeypatch, 
     assert threads(other, "trainer.max_epochs=3", f"checkpoint={first / 'checkpoints/last.ckpt'}") == 2
     assert threads(other, "checkpoint=null", "overwrite=true", "model.hidden_size=4") == 1
     assert threads(other, "checkpoint=null", "overwrite=true", "runtime.threads=2") == 2
-    assert asked_recipe(read_config(first))["runtime"]["threads"] is None
+    assert user_recipe(read_config(first))["runtime"]["threads"] is None
 
 
 def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):
