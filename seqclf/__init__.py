@@ -52,7 +52,7 @@ if not TYPE_CHECKING:  # if type checkers saw `__getattr__`, they would accept a
         try:
             value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
         except ModuleNotFoundError as error:
-            raise import_module("seqclf.config.user_errors").missing_package(error) or error from None
+            raise import_module("seqclf.config.hints").missing_package(error) or error from None
         globals()[name] = value  # later uses of the name do not call `__getattr__`
         return value
 

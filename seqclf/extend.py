@@ -38,7 +38,7 @@ from seqclf.models.rnn.recurrent import MaskedLSTM as MaskedLSTM
 from seqclf.models.rnn.recurrent_cell import RecurrentCell as RecurrentCell
 from seqclf.models.streaming import State as State
 from seqclf.models.tree_lstm import sort_nodes as sort_nodes
-from seqclf.runs.export import write_bundle as write_bundle
+from seqclf.runs.bundle_export import write_bundle as write_bundle
 from seqclf.settings.base import Count as Count
 from seqclf.settings.base import NonNegative as NonNegative
 from seqclf.settings.base import Positive as Positive

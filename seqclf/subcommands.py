@@ -5,11 +5,11 @@ from __future__ import annotations
 import runpy
 import sys
 
-from seqclf.config.documentation import SETTINGS, Command
+from seqclf.config.command_keys import SETTINGS, Command
 from seqclf.config.help_text import asks_for_help, print_help
-from seqclf.config.user_errors import fail
+from seqclf.config.hints import fail
 from seqclf.errors import InputError
-from seqclf.settings.similar_names import did_you_mean
+from seqclf.settings.typed_text import did_you_mean
 from seqclf.system.json_result import write_stdout
 from seqclf.system.version import __version__
 

@@ -15,7 +15,7 @@ from support.config_files import share_config_files
 from support.shell import Shell
 from threadpoolctl import threadpool_limits
 
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.data.prepare_data import DataOptions
 from seqclf.system import signals
 

@@ -12,8 +12,8 @@ from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blo
 import seqclf
 from seqclf import extend
 from seqclf.config.arguments import TypedArguments, compose_plain
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import SETTINGS, Command
+from seqclf.config.command_keys import SETTINGS, Command
+from seqclf.config.hydra_config import compose_config
 from seqclf.config.override_checks import HydraArguments
 from seqclf.settings.base import parse_options
 

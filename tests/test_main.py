@@ -4,11 +4,10 @@ import subprocess
 import sys
 
 import pytest
-from support.command_modules import command_module
 
 import seqclf
 from seqclf import __main__ as command
-from seqclf.config.documentation import SETTINGS
+from seqclf.config.command_keys import SETTINGS
 
 
 def called(monkeypatch, capsys, *arguments):
@@ -79,7 +78,7 @@ def test_a_signal_during_the_imports_ends_a_command_in_one_line(arguments, impor
 
 def test_the_modules_of_commands_import_hydra_only_when_they_run():
     """Before they run, they do not handle signals."""
-    names = ", ".join(map(command_module, SETTINGS))
+    names = ", ".join(f"seqclf.{name}" for name in SETTINGS)
     script = f"import sys, {names}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not {"torch", "hydra", "omegaconf", "pydantic", "numpy"} & set(done.stdout.split())

@@ -33,7 +33,7 @@ import yaml
 
 from seqclf import Classifier
 from seqclf.data.prepare_data import prepare
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 
 SHORTEST, LONGEST, EARLY = 200, 400, 40
 MARKS = (1, 2)  # ids of the tokens that decide; noise has larger ones

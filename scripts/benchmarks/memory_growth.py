@@ -117,7 +117,7 @@ def training_steps(options: tuple[str, ...]) -> Iterator[tuple[Callable[[], Any]
     from generated import generate_workload
 
     from seqclf.batching.plan import plan_batches
-    from seqclf.config.documentation import default_settings
+    from seqclf.config.command_keys import default_settings
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.set_flush_denormal(True)

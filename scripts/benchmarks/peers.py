@@ -42,7 +42,7 @@ from rich.table import Table
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 
 WORKERS = Path(__file__).parent / "peer_frameworks"
 sys.path[:0] = [str(Path(__file__).parent), str(WORKERS)]

@@ -93,7 +93,7 @@ def reopen(folder: Path, _: int, __: argparse.Namespace) -> dict[str, Any]:
 def plan(folder: Path, _: int, __: argparse.Namespace) -> dict[str, Any]:
     """Plan one epoch."""
     from seqclf.batching.plan import plan_batches
-    from seqclf.settings.training import BatchingOptions
+    from seqclf.settings.train_settings import BatchingOptions
 
     limits = BatchingOptions().model_dump()
     names = ("max_tokens", "max_sequences", "pool_batches", "overhead")

@@ -15,7 +15,7 @@ from support.untrained_task import data_options, export_table, make_task
 from seqclf import Classifier
 from seqclf.data.prepare_data import prepare
 from seqclf.evaluation.decision import Decision
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 SCRIPT = Path(__file__).with_name("numpy_scorer.py")
 FIELDS = {

@@ -16,7 +16,7 @@ import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from seqclf.api.fit import fit
+from seqclf.api.fit import check_overrides, fit
 from seqclf.api.run import Run
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.ragged import unmasked
@@ -154,26 +154,17 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         table = _table(X, self.axis)
         predictions = self.classifier_.predict(table)
         if predictions.num_rows != table.num_rows:
-            raise InputError(
-                "X",
-                f"its {table.num_rows} rows gave {predictions.num_rows} sequences (data.group_by, data.query)",
-                "use seqclf.fit and Run.predict for such data",
-            )
+            problem = f"its {table.num_rows} rows gave {predictions.num_rows} sequences (data.group_by, data.query)"
+            raise InputError("X", problem, "use seqclf.fit and Run.predict for such data")
         errors = predictions.column("error").to_pylist()
         refused = [row for row, error in enumerate(errors) if error is not None]
         if refused:
-            raise InputError(
-                f"X: row {refused[0]}",
-                f"{errors[refused[0]]} ({len(refused)} of {len(errors)} rows are refused)",
-                "remove such rows",
-            )
+            problem = f"{errors[refused[0]]} ({len(refused)} of {len(errors)} rows are refused)"
+            raise InputError(f"X: row {refused[0]}", problem, "remove such rows")
         return predictions
 
     def _overrides(self, cache: Path | None) -> list[str]:
-        if isinstance(self.overrides, str):
-            raise InputError(
-                f"overrides={self.overrides!r}", 'must be a list of texts, such as ["model=gru", "seed=1"]'
-            )
+        check_overrides(self.overrides)
         keys = {text.lstrip("+~").partition("=")[0] for text in self.overrides}
         if "data.group_by" in keys:
             raise InputError("data.group_by", "a row of X is a sequence here", "use seqclf.fit for tables of events")
@@ -184,8 +175,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
     def _folder(self) -> Iterator[tuple[Path, Path | None]]:
         """Yield the folder of a new run, and its cache, None for the default; both temporary without a folder."""
         if self.folder is not None:
-            # In a cross-validation, all clones of the estimator have the same `folder`, so each run needs its own
-            # sub-folder.
+            # In a cross-validation, all clones of the estimator have the same `folder`.
             yield Path(self.folder) / f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}", None
             return
         with scratch_folder(Path(tempfile.gettempdir()), "fit-") as folder:
@@ -201,11 +191,9 @@ def _labels(y: Any) -> np.ndarray:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise InputError("y", f"has the shape {labels.shape}", "give one label per row")
-    missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
-    if missing:
+    if missing := [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]:
         raise InputError("y", f"the label of row {missing[0]} is missing", "remove such rows")
-    blank = [row for row, label in enumerate(labels.tolist()) if isinstance(label, str) and not label.strip()]
-    if blank:
+    if blank := [row for row, label in enumerate(labels.tolist()) if isinstance(label, str) and not label.strip()]:
         raise InputError(f"y: row {blank[0]}", f"the label is blank ({len(blank)} such rows)", "name it or remove them")
     return labels
 

@@ -16,22 +16,19 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.api.run import Run
 from seqclf.config.build import Config
-from seqclf.config.composition import Composition, compose_config
-from seqclf.config.hydra_command import hydra_error
+from seqclf.config.hydra_config import Composition, compose_config, hydra_error
 from seqclf.config.override_checks import HydraArguments
 from seqclf.data.reading.tables import column_names, is_table, to_arrow
 from seqclf.data.storage.cache import store_table
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
-from seqclf.settings.data import DataOptions
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import signals
 from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.data.storage.dataset import Dataset
-
-COMMAND = "train"
 
 
 @dataclass(frozen=True)
@@ -112,29 +109,32 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
 
 def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> tuple[Composition, Config]:
-    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
-        raise InputError(f"overrides={overrides!r}", 'must be a list of texts, such as ["model=gru", "seed=1"]')
-    for text in overrides:
-        if text.startswith("-"):
-            raise InputError(
-                f"overrides: {text}", "is an option of the command line", "for several runs, call in a loop"
-            )
+    check_overrides(overrides)
     given = {_key(name): name for name, source in sources.items() if source is not None}
     if label is not None:
         given["label"] = "label"
     for text in overrides:
+        if text.startswith("-"):
+            problem = "is an option of the command line"
+            raise InputError(f"overrides: {text}", problem, "for several runs, call in a loop")
         key = text.lstrip("+").partition("=")[0]
         if key.startswith("data.") and key.removeprefix("data.") in given:
             argument = given[key.removeprefix("data.")]
             raise InputError(f"overrides: {text}", f"is what the argument {argument} sets", "remove one of the two")
     group = [] if not sources or any(text.startswith("data=") for text in overrides) else ["data=files"]
-    typed = HydraArguments(COMMAND, [*group, *overrides])
+    typed = HydraArguments("train", [*group, *overrides])
     try:
         typed.check()
-        composition = compose_config(COMMAND, typed.for_hydra())
+        composition = compose_config("train", typed.for_hydra())
         return composition, composition.plain()
     except (HydraException, OmegaConfBaseException) as error:
         raise hydra_error(error, typed) from None
+
+
+def check_overrides(overrides: Any) -> None:
+    """Raise InputError unless overrides are a list of texts."""
+    if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+        raise InputError(f"overrides={overrides!r}", 'must be a list of texts, such as ["model=gru", "seed=1"]')
 
 
 def _named_columns(data: DataOptions) -> set[str]:
@@ -147,11 +147,8 @@ def _named_columns(data: DataOptions) -> set[str]:
 def _path(source: Any, argument: str) -> str:
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source)
-    raise InputError(
-        argument,
-        f"is of type {type(source).__name__}",
-        "give a data frame of pandas or polars, an Arrow table, or a path",
-    )
+    remedy = "give a data frame of pandas or polars, an Arrow table, or a path"
+    raise InputError(argument, f"is of type {type(source).__name__}", remedy)
 
 
 _TRAINING = threading.RLock()
@@ -189,8 +186,8 @@ def fit(
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
     config = _one_device(setup.config)
-    from seqclf.runs.processes.ranks import shared_run_folder
-    from seqclf.runs.train import run_training
+    from seqclf.runs.ranks import shared_run_folder
+    from seqclf.runs.run_training import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():
         try:

@@ -77,12 +77,8 @@ class Run:
         from seqclf.bundle.runtime import Classifier
 
         if self.bundle is None:
-            checkpoint = self.folder / MODEL
-            raise InputError(
-                self.folder,
-                "has no bundle",
-                f"export one: seqclf export checkpoint={checkpoint} bundle={self.folder / 'bundle'}",
-            )
+            remedy = f"export one: seqclf export checkpoint={self.folder / MODEL} bundle={self.folder / 'bundle'}"
+            raise InputError(self.folder, "has no bundle", remedy)
         return Classifier(self.bundle)
 
     def predict(self, data: Any, **limits: float | None) -> Any:
@@ -119,8 +115,8 @@ class Run:
         page = self.report.read_text(encoding="utf-8")
         # Without this base URL, a link to a heading of the report would open the notebook inside the frame.
         page = page.replace("<head>", '<head><base href="about:srcdoc">', 1)
+        # The report may come from an untrusted source, so its scripts must have no access to the notebook.
         return (
             f'{title}<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {REPORT_HEIGHT}px; border: 0" '
-            # The report may come from an untrusted source, so its scripts must have no access to the notebook.
             'sandbox="allow-scripts" title="Report of the run"></iframe>'
         )

@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 from seqclf.batching.batches import Batch, BatchDataset
 from seqclf.batching.plan import plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS, POSITION, RANKS, check_same_batches
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import BatchingOptions
+from seqclf.settings.train_settings import BatchingOptions
 from seqclf.system.state_validation import error_context, require
 
 

@@ -20,7 +20,7 @@ from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import BASES, RULES, Decision
 from seqclf.evaluation.thresholds import ROWS, STATEMENTS, SURE
-from seqclf.settings.similar_names import similar_file
+from seqclf.settings.typed_text import similar_file
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require
 

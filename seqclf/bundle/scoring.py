@@ -22,7 +22,7 @@ from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.scores import ScoredRows
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 
 MAX_MISTAKES = 20  # maximum number of misclassified rows that are described
 

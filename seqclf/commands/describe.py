@@ -12,7 +12,7 @@ from seqclf.data.prepare_data import prepare
 from seqclf.documents.terminal import show_section
 from seqclf.evaluation.holdout import chosen_by_validation
 from seqclf.runs.overview import show_dataset
-from seqclf.settings.commands import DescribeConfig
+from seqclf.settings.command_settings import DescribeConfig
 from seqclf.survey.document import survey_sections
 from seqclf.survey.outlook import threshold_outlooks
 from seqclf.survey.survey import survey_dataset

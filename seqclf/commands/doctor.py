@@ -9,7 +9,7 @@ from seqclf.bundle.soundness_checks import examine
 from seqclf.documents.blocks import Table
 from seqclf.documents.formatting import plain_number
 from seqclf.documents.terminal import show_table
-from seqclf.settings.commands import DoctorConfig
+from seqclf.settings.command_settings import DoctorConfig
 
 
 def main(config: DoctorConfig) -> Soundness:

@@ -8,16 +8,15 @@ from pathlib import Path
 
 from seqclf.bundle import manifest
 from seqclf.bundle.row_writers import check_output_path
-from seqclf.config.documentation import flat_keys
+from seqclf.commands.subjects import evaluated_bundle, evaluated_run, evaluated_scores
+from seqclf.config.command_keys import flat_keys, nested_defaults
 from seqclf.errors import InputError
 from seqclf.evaluation.judge import compare_with, judge
 from seqclf.evaluation.score_files import write_scores
 from seqclf.report.description import show, write_page
 from seqclf.report.reported import Reported
-from seqclf.report.subjects import evaluated_bundle, evaluated_run, evaluated_scores
-from seqclf.settings.commands import EvaluateConfig
-from seqclf.settings.similar_names import similar_file
-from seqclf.settings.tree import nested_defaults
+from seqclf.settings.command_settings import EvaluateConfig
+from seqclf.settings.typed_text import similar_file
 from seqclf.system.atomic_files import explain_disk_errors, write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import METRICS

@@ -9,7 +9,7 @@ from typing import Any
 
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
-from seqclf.settings.commands import ExportConfig
+from seqclf.settings.command_settings import ExportConfig
 from seqclf.system.json_result import JsonObject, JsonResult
 from seqclf.system.run_folder import MODEL
 from seqclf.system.state_validation import read_json, read_yaml
@@ -44,7 +44,7 @@ def main(config: ExportConfig) -> ExportResult | dict[str, str]:
     if config.triton is not None:
         raise InputError(f"triton={config.triton}", "is written from a bundle", "export the checkpoint first")
     from seqclf.documents.terminal import console
-    from seqclf.runs.export import write_bundle
+    from seqclf.runs.bundle_export import write_bundle
     from seqclf.training.task import load_task
 
     checkpoint = Path(config.checkpoint)

@@ -27,7 +27,7 @@ from seqclf.data.reading.sources import Source, fetched, local_files
 from seqclf.data.schema.schema import Label
 from seqclf.documents.terminal import show_line, show_note
 from seqclf.errors import InputError
-from seqclf.settings.commands import PredictConfig
+from seqclf.settings.command_settings import PredictConfig
 from seqclf.system.json_result import JsonResult
 
 MAX_STRANGE_SHARE = 0.25  # the command prints a warning above this fraction of unknown or far tokens
@@ -43,17 +43,8 @@ class PredictedSequence(JsonResult):
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {
-            "outputs",
-            "unknown",
-            "far",
-            "no_cuda",
-            "tokens",
-            "parents",
-            "contributions",
-            "contributions_by_field",
-            "contributions_of_static",
-        }
+        {"outputs", "unknown", "far", "no_cuda", "tokens", "parents"}
+        | {"contributions", "contributions_by_field", "contributions_of_static"}
     )
 
     prediction: Label
@@ -79,9 +70,9 @@ class PredictedFile(JsonResult):
     a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
     `rows_per_s`: rows per second of this process, without the rows that a killed process left (see `Journal`).
-    `moved`: fields that moved since training, None if there are none.
-    `provider`, `no_cuda`: see `ModelSession`. `actors`: number of Ray actors, only for `engine=ray`. With `explain`,
-    `tokens` is the number of explained tokens, and there are no fractions of tokens.
+    `moved`: fields that moved since training, None if there are none. `provider`, `no_cuda`: see `ModelSession`.
+    `actors`: number of Ray actors, only for `engine=ray`. With `explain`, `tokens` is the number of explained tokens,
+    and there are no fractions of tokens.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
@@ -109,22 +100,6 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     _check_engine(config)
-    return _predict(config)
-
-
-def _check_engine(config: PredictConfig) -> None:
-    """Raise InputError for a setting that the chosen `engine`, or a prediction of one sequence, does not support."""
-    limits = [key for key in ("max_refused", "max_far", "max_moved") if getattr(config, key, None) is not None]
-    for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
-        raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
-    if config.engine == "ray":
-        return
-    for key in ("address", "actors"):
-        if (value := getattr(config.ray, key)) is not None:
-            raise InputError(f"ray.{key}={value}", "is for engine=ray", f"add engine=ray, or remove ray.{key}")
-
-
-def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     # Check the output path first, because the prediction may take hours.
     if config.output is not None:
         check_output(config.output)
@@ -143,6 +118,18 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     return predict_file(classifier, config, by_field)
 
 
+def _check_engine(config: PredictConfig) -> None:
+    """Raise InputError for a setting that the chosen `engine`, or a prediction of one sequence, does not support."""
+    limits = [key for key in ("max_refused", "max_far", "max_moved") if getattr(config, key, None) is not None]
+    for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
+        raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
+    if config.engine == "ray":
+        return
+    for key in ("address", "actors"):
+        if (value := getattr(config.ray, key)) is not None:
+            raise InputError(f"ray.{key}={value}", "is for engine=ray", f"add engine=ray, or remove ray.{key}")
+
+
 def predict_text(classifier: Classifier, text: str, by_field: bool | None = None) -> PredictedSequence:
     """Predict one sequence, and print the probability of each label, in descending order.
 
@@ -151,9 +138,10 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
     each token (see `Classifier.explain`).
     """
     sequences = [classifier.parse(text)]
-    result = (classifier.predict(sequences) if by_field is None else classifier.explain(sequences, by_field=by_field))[
-        0
-    ]
+    if by_field is None:
+        result = classifier.predict(sequences)[0]
+    else:
+        result = classifier.explain(sequences, by_field=by_field)[0]
     if result["error"] is not None:
         raise InputError(f"sequence={text}", result["error"])
     for name, share in sorted(result["probabilities"].items(), key=lambda item: -item[1]):
@@ -175,18 +163,19 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
 
     def empty() -> Any:
         ids = id_type(classifier.schema, source)
-        if by_field is None:
-            return table_schema(classifier, ids)
-        return explanations_schema(classifier, ids, by_field=by_field)
+        return (
+            table_schema(classifier, ids)
+            if by_field is None
+            else explanations_schema(classifier, ids, by_field=by_field)
+        )
 
     limits = Limits(**{field.name: getattr(config, field.name, None) for field in fields(Limits)})
     unmeasured = ["max_moved"] * (config.engine == "ray") + ["max_far", "max_moved"] * (by_field is not None)
     limits.check(classifier.strange, classifier.memory, unmeasured)
     source, output = _files(classifier, config)
-    if output.endswith(".csv") and by_field is None:
-        vectors = [name for name, values in classifier.extra.items() if values.ndim > 1]
-        if vectors:
-            raise InputError(f"output={output}", f"cannot hold vectors ({vectors[0]})", "write .parquet or .jsonl")
+    vectors = [name for name, values in classifier.extra.items() if values.ndim > 1]
+    if vectors and output.endswith(".csv") and by_field is None:
+        raise InputError(f"output={output}", f"cannot hold vectors ({vectors[0]})", "write .parquet or .jsonl")
     sample = RowSample(classifier.memory)
     engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
     identity = run_identity(classifier, source, by_field, engine)
@@ -235,8 +224,8 @@ def _ray_engine(classifier: Classifier, config: PredictConfig, by_field: bool | 
         return
     from seqclf.bundle.ray_engine import ray_engine
 
-    settings: dict[str, Any] = {"threads": config.threads or 1, "device": "cuda" if config.device == "cuda" else "cpu"}
-    settings |= {"threshold": config.threshold}
+    device = "cuda" if config.device == "cuda" else "cpu"
+    settings = {"threads": config.threads or 1, "device": device, "threshold": config.threshold}
     with ray_engine(classifier, settings, by_field, **config.ray.model_dump()) as actors:
         yield actors
 
@@ -267,8 +256,7 @@ def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, str]:
     output = str(config.output)
     trained_on = classifier.manifest["reader"]
     typed = {key: value for key in trained_on if (value := getattr(config, key, None)) is not None}
-    source = Source(str(config.input), "input", **{**trained_on, **typed})
-    source = fetched(source)
+    source = fetched(Source(str(config.input), "input", **{**trained_on, **typed}))
     if output == source.path or Path(output).resolve() in [path.resolve() for path in local_files(source)]:
         raise InputError(f"output={output}", "is the input too", "name another file")
     return source, output

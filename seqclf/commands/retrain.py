@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from seqclf.config.hydra_command import run_folder, typed_overrides
-from seqclf.runs.retrain import RetrainConfig, RetrainResult, retrain
+from seqclf.config.hydra_config import run_folder, typed_overrides
+from seqclf.runs.retraining import RetrainConfig, RetrainResult, retrain
 
 
 def main(config: RetrainConfig) -> RetrainResult:

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from glob import escape
 from typing import Any
 
-from seqclf.config.documentation import flat_keys
-from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
+from seqclf.commands.trials import BEST, DATABASE, SETTINGS, as_overrides, open_study, run_trials, write_best
+from seqclf.config.command_keys import flat_keys
+from seqclf.config.hydra_config import config_folders, run_folder, typed_overrides
 from seqclf.documents.terminal import console
 from seqclf.evaluation.holdout import resolve_holdout
 from seqclf.report.run_comparison import show_runs
-from seqclf.search.trials import BEST, DATABASE, SETTINGS, as_overrides, open_study, run_trials, write_best
-from seqclf.settings.commands import SearchConfig
-from seqclf.settings.override_text import shell_word
+from seqclf.settings.command_settings import SearchConfig
+from seqclf.settings.typed_text import shell_word
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import locked
 from seqclf.training.check_targets import resolve_targets

@@ -16,15 +16,11 @@ from typing import Any
 import yaml
 
 from seqclf.config.build import Config
-from seqclf.config.documentation import Command, nested_keys
-from seqclf.config.hints import choice_hint, key_hint, set_mapping
-from seqclf.config.user_errors import fail, user_error
+from seqclf.config.command_keys import REQUIRED, Command, nested_keys
+from seqclf.config.hints import choice_hint, fail, key_hint, set_mapping, user_error
 from seqclf.errors import InputError, first_line
-from seqclf.settings.base import parse_options
-from seqclf.settings.override_text import key_of, shell_word, unquoted
-from seqclf.settings.similar_names import must_be_one_of
-from seqclf.settings.tree import REQUIRED
-from seqclf.settings.validation_errors import takes_list, takes_text
+from seqclf.settings.base import parse_options, takes_list, takes_text
+from seqclf.settings.typed_text import key_of, must_be_one_of, shell_word, unquoted
 from seqclf.system import signals
 from seqclf.system.json_result import print_result
 
@@ -34,7 +30,7 @@ OWN_FILES = ("--config-dir", "-cd", *OWN_CONFIG)
 WITH_VALUE = (*OWN_FILES, "--cfg", "-c", "--package", "-p", "--experimental-rerun", "--info", "-i")
 DATA_ENDINGS = (".csv", ".tsv", ".jsonl", ".json", ".parquet", ".arrow", ".txt")
 GENERAL = "--help lists groups and keys"
-NAMED = {"null": None, "true": True, "false": False}
+BOOLEANS = {"true": True, "false": False}
 INTEGER = re.compile(r"[+-]?\d+(_\d+)*")
 ENTRY = re.compile(r"""\s*(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[^,])+""")  # one entry of a list
 
@@ -71,10 +67,6 @@ class TypedArguments:
         """Dict dotted path → default, with all keys of the command for the chosen config groups."""
         return self.command.defaults(self.chosen)
 
-    def value_of(self, key: str) -> str | None:
-        """Return the value that the user typed for a key, or None."""
-        return next((text.partition("=")[2] for text in self.arguments if key_of(text) == key and "=" in text), None)
-
     def check_keys(self) -> None:
         """Raise InputError for a typed key that the command cannot have, without Hydra, whose import is slow."""
         if any(text.partition("=")[0] in OWN_CONFIG for text in self.arguments):
@@ -91,17 +83,10 @@ class TypedArguments:
             if "=" in text and not is_known:
                 raise self.unknown_key(key)
 
-    def missing_key(self, path: str) -> InputError:
-        """Return an InputError for a required key without a value.
-
-        >>> TypedArguments("export", []).missing_key("bundle")
-        InputError('bundle: not set; give it as bundle=VALUE')
-        """
-        return InputError(path, "not set", f"give it as {path}=VALUE")
-
     def unknown_key(self, key: str) -> InputError:
         """Return an InputError for an unknown key of the command."""
-        value = self.value_of(key)
+        values = (text.partition("=")[2] for text in self.arguments if key_of(text) == key and "=" in text)
+        value = next(values, None)
         if value is not None and key in self.keys:  # Hydra rejected a key inside the typed mapping
             known = self.keys | self.command.experiment_keys(self.chosen)
             return InputError(key, "is set already", f"to replace it, write {set_mapping(known, key, value)}")
@@ -127,12 +112,23 @@ class TypedArguments:
         hint = key_hint(self.command, name.replace("-", "_"), value or None, self.chosen)
         return InputError(text, "keys have no dashes" if hint else "no such option", hint or GENERAL)
 
-    def hint_for_value(self, text: str) -> str:
-        """Return a hint for an argument without `=`: a file or a bundle without its key, or a key without its value."""
+    def no_assignment(self, text: str) -> InputError:
+        """Return an InputError for an argument without `=`: a file or a bundle without its key, a key without value."""
         is_bundle = (Path(text) / "manifest.json").is_file()
         is_file = Path(text).exists() or Path(text).suffix in DATA_ENDINGS
         key = "bundle" if is_bundle else "input" if is_file else text
-        return key_hint(self.command, key, None if key == text else text, self.chosen)
+        hint = key_hint(self.command, key, None if key == text else text, self.chosen)
+        return InputError(text, "is no KEY=VALUE", hint or f"write KEY=VALUE; {GENERAL}")
+
+    def block_of_keys(self, text: str, key: str) -> InputError | None:
+        """Return an InputError if an override sets a block of nested keys, else None."""
+        inner = next((path for path in self.keys if path.startswith(f"{key}.")), None)
+        return InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE") if inner else None
+
+
+def missing_key(path: str) -> InputError:
+    """Return an InputError for a required key without a value."""
+    return InputError(path, "not set", f"give it as {path}=VALUE")
 
 
 def run_plain(typed: TypedArguments, function: Callable[[Any], Any]) -> None:
@@ -164,7 +160,7 @@ def compose_plain(typed: TypedArguments) -> Config:
     for text in typed.overrides:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(text, "is no KEY=VALUE", typed.hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
+            raise typed.no_assignment(text)
         if key == "data" and "data.test" in keys:  # a choice of `train`, of which only one is needed here
             if value != "files":
                 file = value if "." in value else "FILE"
@@ -173,12 +169,10 @@ def compose_plain(typed: TypedArguments) -> Config:
         if key in keys:
             settings = typed.command.settings
             keys[key] = read_value(key, value, is_text=takes_text(settings, key), is_list=takes_list(settings, key))
-        elif inner := next((path for path in keys if path.startswith(f"{key}.")), None):
-            raise InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE")
         else:
-            raise typed.unknown_key(key.lstrip("+~"))
+            raise typed.block_of_keys(text, key) or typed.unknown_key(key.lstrip("+~"))
     if missing := next((path for path, value in keys.items() if value == REQUIRED), None):
-        raise typed.missing_key(missing)
+        raise missing_key(missing)
     return nested_keys(keys)
 
 
@@ -204,8 +198,8 @@ def read_value(key: str, text: str, *, is_text: bool = False, is_list: bool = Tr
             return yaml.load(text, Values)
         except yaml.YAMLError as error:
             raise InputError(f"{key}={text}", f"cannot be read ({first_line(error)})") from None
-    if text in NAMED:
-        return NAMED[text]
+    if text in BOOLEANS:
+        return BOOLEANS[text]
     try:
         return int(text) if INTEGER.fullmatch(text) else float(text)
     except ValueError:

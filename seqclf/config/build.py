@@ -22,8 +22,8 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict, get_type_hints
 
 from seqclf.errors import InputError
-from seqclf.settings.similar_names import did_you_mean
-from seqclf.settings.validation_errors import input_error
+from seqclf.settings.base import input_error
+from seqclf.settings.typed_text import did_you_mean
 
 Config = dict[str, Any]  # a config or a part of a config, such as a `_target_` block
 Trust = bool | Iterable[str]  # names of trusted packages, or True to trust all packages

@@ -27,7 +27,7 @@ def run(name: str) -> None:
         # The slow imports are inside this block, so that a signal can end the command during an import.
         from seqclf.config.arguments import TypedArguments, run_plain
         from seqclf.config.help_text import asks_for_help, print_help
-        from seqclf.config.user_errors import fail, user_error
+        from seqclf.config.hints import fail, user_error
 
         def body(config: Any) -> Any:
             return import_module(f"seqclf.commands.{name}").main(config)
@@ -42,8 +42,7 @@ def run(name: str) -> None:
         try:
             if typed.command.files:
                 typed.check_keys()
-            from seqclf.config.composition import load_hydra_plugins
-            from seqclf.config.hydra_command import run_command
+            from seqclf.config.hydra_config import load_hydra_plugins, run_command
         except (InputError, ModuleNotFoundError) as error:
             if known := user_error(error):
                 fail(known)

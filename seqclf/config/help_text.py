@@ -7,12 +7,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqclf.config.documentation import CONF, Command, nodes_of, parents_of
-from seqclf.config.user_errors import fail
+from seqclf.config.command_keys import CONF, Command, block_of, descriptions, nested_defaults, nodes_of, parents_of
+from seqclf.config.hints import fail
 from seqclf.errors import InputError
-from seqclf.settings.override_text import label_text
-from seqclf.settings.similar_names import must_be_one_of
-from seqclf.settings.tree import block_of, descriptions, nested_defaults
+from seqclf.settings.typed_text import label_text, must_be_one_of
 from seqclf.system.json_result import write_stdout
 
 HELP = ("--help", "-h")

@@ -1,16 +1,24 @@
-"""Hints for a wrong name on the command line: the key, choice or file that the user probably meant."""
+"""Errors that the user of a command can fix, as one line and exit code 2, and hints for a wrong name in them."""
 
 from __future__ import annotations
 
 import difflib
+import errno
+import re
+import sys
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from seqclf.settings.override_text import argument, shell_word
+from seqclf.errors import InputError, first_line
+from seqclf.settings.typed_text import argument, shell_word
+from seqclf.system.atomic_files import DISK
+from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
+from seqclf.system.version import DISTRIBUTION, RUNTIME
 
 if TYPE_CHECKING:  # prediction imports this file, but does not need the next module
-    from seqclf.config.documentation import Command
+    from seqclf.config.command_keys import Command
 
 NEAR = 0.8  # minimum similarity (0 to 1) of a typed key to the proposed key
 NEAR_CHOICE = 0.7  # minimum similarity of a typed choice; lower than for keys, because a config group has few choices
@@ -34,6 +42,8 @@ ALIASES = {
     "target": ("data.label",),
     "text": ("sequence",),
 }
+NO_HOME = "Could not determine home directory."  # message of `Path.expanduser`
+MODULES = {"sklearn": "scikit-learn", "yaml": "pyyaml", "hydra": "hydra-core"}  # dict module → package, if different
 
 
 def key_hint(command: Command, typed: str, value: str | None, chosen: Mapping[str, str]) -> str:
@@ -41,7 +51,7 @@ def key_hint(command: Command, typed: str, value: str | None, chosen: Mapping[st
 
     `chosen`: dict config group → choice.
 
-    >>> from seqclf.config.documentation import Command
+    >>> from seqclf.config.command_keys import Command
     >>> key_hint(Command("train"), "lr", "0.1", {})
     'write optimizer.lr=0.1'
     >>> key_hint(Command("train"), "optimizer.momentum", "0.8", {})
@@ -73,7 +83,7 @@ def key_hint(command: Command, typed: str, value: str | None, chosen: Mapping[st
 def choice_hint(command: Command, group: str, value: str) -> str:
     """Return a hint for an unknown choice of a config group, such as `model=gruu`.
 
-    >>> from seqclf.config.documentation import Command
+    >>> from seqclf.config.command_keys import Command
     >>> choice_hint(Command("train"), "data", "my.csv")
     'write data=files data.train=my.csv data.label=COLUMN'
     """
@@ -125,3 +135,62 @@ def _nested(typed: str, above: str, value: str | None) -> str:
     """
     names = typed.removeprefix(f"{above}.").split(".")
     return "{" + ": {".join(names) + f": {value or 'VALUE'}" + "}" * len(names)
+
+
+def user_error(error: BaseException, run_folder: Path | None = None) -> InputError | None:
+    """Return the InputError for an error that the user can fix, or None for a bug. `run_folder`: folder of a run."""
+    if isinstance(error, InputError):
+        return error
+    if isinstance(error, OSError) and error.errno in DISK:
+        return _disk_error(error, run_folder)
+    if isinstance(error, RuntimeError) and str(error) == NO_HOME:
+        return InputError("~", "the home folder is not known here", "write the whole path, or set HOME")
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if isinstance(error, Exception) and is_out_of_memory(error):
+        return InputError(None, f"out of memory ({first_line(error)})", MEMORY_REMEDY)
+    return None
+
+
+def fail(error: InputError) -> NoReturn:
+    """Print an error as one line on stderr, and exit with its code, 2 by default."""
+    with suppress(OSError):
+        print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
+
+
+def missing_package(error: ModuleNotFoundError) -> InputError | None:
+    """Return an InputError for a missing module, None if seqclf does not depend on its package.
+
+    >>> missing_package(ModuleNotFoundError("No module named 'sklearn'", name="sklearn.metrics"))
+    InputError('scikit-learn is not installed, which this needs; pip install scikit-learn')
+    >>> missing_package(ModuleNotFoundError("No module named 'mine'", name="mine"))
+    """
+    module = (error.name or "").partition(".")[0]
+    package = MODULES.get(module, module.replace("_", "-"))
+    for distribution in (DISTRIBUTION, RUNTIME):
+        for required in _requirements(distribution):
+            if module and re.split(r"[\s<>=!~;\[]", required, maxsplit=1)[0] == package:
+                extra = re.search(r"extra == ['\"](\w+)", required) if distribution == RUNTIME else None
+                training = extra is not None and extra[1] == "train"
+                whole = DISTRIBUTION if training else package if extra is None else f"'{RUNTIME}[{extra[1]}]'"
+                return InputError(None, f"{package} is not installed, which this needs", f"pip install {whole}")
+    return None
+
+
+def _requirements(distribution: str) -> list[str]:
+    from importlib.metadata import PackageNotFoundError, requires  # a slow import, for errors alone
+
+    try:
+        return requires(distribution) or []
+    except PackageNotFoundError:  # seqclf is run from its sources
+        return []
+
+
+def _disk_error(error: OSError, run_folder: Path | None) -> InputError:
+    """Return an InputError for a disk error, which names the file if it is known."""
+    where = str(error.filename2 or error.filename or "")
+    remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
+    if where and run_folder and Path(where).absolute() in (run_folder.absolute(), *run_folder.absolute().parents):
+        remedy = f"{remedy} with hydra.run.dir=FOLDER"
+    return InputError(where or "a file", error.strerror or first_line(error), remedy)

@@ -8,17 +8,16 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from seqclf.config.arguments import GENERAL, OWN_FILES, WITH_VALUE, TypedArguments
-from seqclf.config.documentation import GLOBAL_GROUP
+from seqclf.config.arguments import OWN_FILES, WITH_VALUE, TypedArguments
+from seqclf.config.command_keys import GLOBAL_GROUP
 from seqclf.config.hints import OF_FILES
 from seqclf.errors import InputError
-from seqclf.settings.override_text import argument, hydra_value, is_plain, key_of, label_text, quoted
-from seqclf.settings.validation_errors import takes_text
+from seqclf.settings.base import takes_text
+from seqclf.settings.typed_text import argument, hydra_value, is_plain, key_of, label_text, quoted
 
 SWEEP = ("--multirun", "-m")
 OPTIONS = (*SWEEP, "--help", "-h", "--hydra-help", "--version", "--resolve", "--run", "-r", "--shell-completion", "-sc")
@@ -110,25 +109,24 @@ class HydraArguments(TypedArguments):
     def _check_override(self, text: str) -> None:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            raise InputError(text, "is no KEY=VALUE", self.hint_for_value(text) or f"write KEY=VALUE; {GENERAL}")
+            raise self.no_assignment(text)
         try:
             override = OverridesParser.create().parse_override(self._with_quotes(text))
         except HydraException:
             raise InputError(text, "cannot be read", QUOTE) from None
         if not override.is_sweep_override():
-            self._check_block(text, key_of(text), override.value())
+            # Hydra would replace a config group or a block of nested keys.
+            key = key_of(text)
+            given = override.value()
+            if key in self.command.groups:
+                if not isinstance(given, str) and text[0] != "~":
+                    raise InputError(text, "a group takes the name of a choice", f"--help {key} lists them")
+            elif not isinstance(given, dict | None) and (error := self.block_of_keys(text, key)):
+                raise error
         elif not {*SWEEP} & {*self.arguments} and not key.startswith("hydra"):
             is_text = key_of(text) not in self.command.groups and not re.fullmatch(rf"{NUMBER}(,{NUMBER})*", value)
             remedy = f"for one value, write {argument(key, value)}" if is_text else "for one run, give one value"
             raise InputError(text, "several values are several runs, by -m", remedy)
-
-    def _check_block(self, text: str, key: str, value: Any) -> None:
-        """Raise InputError if `value` replaces a config group or a block of nested keys, which Hydra would allow."""
-        if key in self.command.groups and not isinstance(value, str) and text[0] != "~":
-            raise InputError(text, "a group takes the name of a choice", f"--help {key} lists them")
-        inner = next((path for path in self.keys if path.startswith(f"{key}.")), None)
-        if inner and key not in self.command.groups and not isinstance(value, dict | None):
-            raise InputError(text, "is a block of keys", f"set one of them: {inner}=VALUE")
 
     def _check_data_files(self) -> None:
         """Raise InputError if the user typed a data file but not data=files, and data=files is not the default."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seqclf.settings.override_text import hydra_value
+from seqclf.settings.typed_text import hydra_value
 
 # Keys of `train` that change nothing about the trained model.
 NOT_OF_FIT = ("checkpoint", "overwrite", "export", "logger", "baseline", "baseline_limit")

@@ -49,8 +49,8 @@ from seqclf.data.storage.cache import (
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
-from seqclf.settings.data import DataOptions
-from seqclf.settings.override_text import hydra_value, shell_word
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.typed_text import hydra_value, shell_word
 from seqclf.system import progress
 
 FEW_LABELS = 20  # labels of any form are accepted as classes up to this number of distinct labels
@@ -77,7 +77,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
-    >>> from seqclf.config.documentation import CONF
+    >>> from seqclf.config.command_keys import CONF
     >>> options = OmegaConf.to_container(OmegaConf.load(CONF / "data/files.yaml"), resolve=True)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     table = Path(folder, "train.csv")

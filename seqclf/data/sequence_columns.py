@@ -21,8 +21,8 @@ from seqclf.data.schema.casts import key_sql, plain, quote_identifier, time_in_s
 from seqclf.data.schema.cell_types import MAX_CODES, is_text, looks_like_lists, looks_timed, mean_words
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
-from seqclf.settings.data import DataOptions
-from seqclf.settings.override_text import argument
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.typed_text import argument
 
 MAX_CATEGORIES = 1000  # distinct values of a category
 MIN_REPEATS = 2  # sequences for each distinct value of a category or whole number; an id has fewer

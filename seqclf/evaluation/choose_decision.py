@@ -33,7 +33,7 @@ from seqclf.evaluation.thresholds import (
     rows_beyond_lowest,
     unit_weights,
 )
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # rules whose thresholds are set on held-out rows
 ROUNDS = 20  # maximum number of passes over the classes, if their thresholds keep changing

@@ -12,7 +12,7 @@ from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import subset
 from seqclf.evaluation.choose_decision import GUARANTEED_RULES, parse_rule
-from seqclf.settings.decision import AUTO, DecisionOptions
+from seqclf.settings.decision_settings import AUTO, DecisionOptions
 
 # The seed is the same in all runs. A search compares runs with different seeds, which must hold out the same rows.
 SEED = 0

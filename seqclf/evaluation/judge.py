@@ -27,7 +27,7 @@ from seqclf.evaluation.result import Facts, ModelResult, RunResult
 from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, ScoredRows, Scores, network_of, positions_in, rows_like
 from seqclf.evaluation.split_result import judge_split
 from seqclf.evaluation.targets import forcing_rows, target_rows
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system import progress
 
 

@@ -12,7 +12,7 @@ from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Guarantee
 from seqclf.evaluation.holdout import folds_setting
 from seqclf.evaluation.result import REASONS, Facts, RunResult
 from seqclf.evaluation.thresholds import SURE
-from seqclf.settings.data import ALL_FOLDS
+from seqclf.settings.data_settings import ALL_FOLDS
 
 MIN_EPOCHS = 12  # smallest number of epochs of trainer.max_epochs=auto
 ADVISED_EPOCHS = 30  # smallest number of epochs that is advised after a training that was too short

@@ -18,7 +18,7 @@ from seqclf.evaluation.intervals import proportion_interval
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.thresholds import AVERAGE, SURE, at_or_above, confidence_each, rank_of
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonResult
 
 TAIL = 0.025  # probability of a count that contradicts a statement on average

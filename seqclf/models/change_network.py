@@ -22,8 +22,7 @@ from seqclf.models.auto.recurrent_head import RecurrentHead
 from seqclf.models.classifier import EncoderClassifier
 from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.rnn.recurrent import Recurrent
-from seqclf.settings.override_text import label_text
-from seqclf.settings.similar_names import did_you_mean
+from seqclf.settings.typed_text import did_you_mean, label_text
 
 CLASSIFIER = "seqclf.models.classifier.EncoderClassifier"
 RECURRENT = "seqclf.models.rnn.recurrent.Recurrent"

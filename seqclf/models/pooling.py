@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqclf.errors import RefusedValueError
 from seqclf.models.streaming import LOWEST, State
-from seqclf.settings.similar_names import must_be_one_of
+from seqclf.settings.typed_text import must_be_one_of
 
 POOLINGS = ("last", "mean", "max", "attention")
 

@@ -9,7 +9,7 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.documents.blocks import Alerts, Block, Code, Section, Table, Text
 from seqclf.documents.formatting import listed, percent, shortened
 from seqclf.report.reported import Reported
-from seqclf.settings.override_text import argument
+from seqclf.settings.typed_text import argument
 
 MAX_FIELDS = 40
 OWN_PACKAGE = "seqclf."

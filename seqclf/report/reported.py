@@ -27,8 +27,8 @@ from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.slices import Slice
 from seqclf.evaluation.split_result import SplitResult
 from seqclf.settings.base import parse_options
-from seqclf.settings.data import DataOptions
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system import progress
 from seqclf.system.version import package_versions
 

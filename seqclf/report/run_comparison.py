@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
-from seqclf.config.documentation import flat_keys
+from seqclf.config.command_keys import flat_keys
 from seqclf.config.setting_names import NOT_OF_FIT, setting_names
 from seqclf.data.storage.dataset import THRESHOLD
 from seqclf.documents.blocks import Document, Section, Table, Text

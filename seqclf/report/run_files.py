@@ -19,7 +19,7 @@ from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.score_files import FOLDER, read_run_scores
 from seqclf.evaluation.scores import Scores, network_of
 from seqclf.evaluation.targets import ForcingRow
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import CURVES, DATA, FIT, FORCING, METRICS
 from seqclf.system.state_validation import read_json, read_yaml

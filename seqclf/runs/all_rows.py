@@ -20,10 +20,9 @@ from seqclf.data.write_store import join_splits
 from seqclf.documents.formatting import enumeration
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.runs.threshold_rows import all_cross_fit
-from seqclf.runs.trainer import make_task, make_trainer
-from seqclf.runs.training import Training, run_trainer, take_weights
-from seqclf.settings.data import ALL_FOLDS
+from seqclf.runs.prepare import all_cross_fit
+from seqclf.runs.training_run import Training, make_task, make_trainer, run_trainer, take_weights
+from seqclf.settings.data_settings import ALL_FOLDS
 from seqclf.system import progress
 from seqclf.system.run_folder import MODEL
 from seqclf.training.not_finite import NotFiniteSteps

@@ -26,14 +26,13 @@ from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.overview import show_guess
 from seqclf.runs.pipeline import run_steps
-from seqclf.runs.prepare import read_config, write_config, write_json
-from seqclf.runs.processes.process_settings import process_settings
+from seqclf.runs.prepare import read_config, with_holdout, write_config, write_json
+from seqclf.runs.process_settings import process_settings
 from seqclf.runs.steps import export, judge, report
-from seqclf.runs.threshold_rows import with_holdout
-from seqclf.runs.training import Training
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import TrainConfig
+from seqclf.runs.training_run import Training
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.survey.outlook import show_outlook
 from seqclf.system import signals
 from seqclf.system.run_folder import CURVES, DATA, FIT, FOLD, claim_run_folder, remove_outputs, run_outputs

@@ -7,7 +7,7 @@ from rich.table import Table
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
-from seqclf.settings.override_text import argument
+from seqclf.settings.typed_text import argument
 
 MAX_COLUMNS, MAX_FIELDS = 4, 12  # shown columns of a field, and fields
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqclf.config.build import is_foreign, package_of, targets
 from seqclf.documents.terminal import console
 from seqclf.evaluation.score_files import FOLDER
-from seqclf.runs.fit import fit
-from seqclf.runs.hashes import code_hashes, file_hash, hash_of
 from seqclf.runs.prepare import prepare
-from seqclf.runs.processes.ranks import torchrun_ranks
-from seqclf.runs.steps import export, judge, report, score
-from seqclf.settings.training import TrainConfig
+from seqclf.runs.ranks import torchrun_ranks
+from seqclf.runs.steps import export, fit, judge, report, score
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system.atomic_files import write_output
 from seqclf.system.run_folder import (
     CURVES,
@@ -31,6 +32,9 @@ from seqclf.system.run_folder import (
 )
 from seqclf.system.state_validation import read_json
 from seqclf.system.version import __version__
+
+LIBRARIES = ("torch", "lightning", "torchmetrics")  # a class of these does not change under a run
+
 
 Step = Callable[[Path, TrainConfig], None]
 
@@ -124,3 +128,31 @@ def _read_steps(run: Path) -> dict[str, Any]:
 
 def _write_steps(run: Path, finished: Mapping[str, Any]) -> None:
     write_output(run / STEPS, json.dumps(finished, indent=1) + "\n")
+
+
+def code_hashes(settings: Mapping[str, Any]) -> dict[str, list[str | None]]:
+    """Return the hashes of the files of each package of somebody else that settings name."""
+    foreign = {package_of(target) for _, target in targets(settings, "") if is_foreign(target)}
+    return {package: _hashes_of(package) for package in foreign - set(LIBRARIES)}
+
+
+def _hashes_of(package: str) -> list[str | None]:
+    modules = (module for name, module in sorted(sys.modules.items()) if package_of(name) == package)
+    paths = (str(getattr(module, "__file__", None) or "") for module in modules)
+    return [file_hash(Path(path)) for path in paths if path and "site-packages" not in path]
+
+
+def hash_of(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 hash of plain values."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str | None:
+    """Return the SHA-256 hash of a file, or of all files of a folder, None if they cannot be read."""
+    try:
+        if path.is_dir():
+            return hash_of({str(part.relative_to(path)): file_hash(part) for part in path.rglob("*") if part.is_file()})
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,24 +13,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import yaml
 
+from seqclf.config.build import locate_subclass
 from seqclf.data import prepare_data as data
 from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.storage.dataset import Dataset, open_dataset
-from seqclf.data.storage.store import DamagedError
+from seqclf.data.storage.store import DamagedError, Split
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
-from seqclf.evaluation.holdout import hold_out
+from seqclf.evaluation.choose_decision import has_guaranteed_rule
+from seqclf.evaluation.holdout import HEADS, chosen_by_validation, hold_out, resolve_holdout
 from seqclf.models.classifier import reads_trees
-from seqclf.runs.hashes import rows_hash
+from seqclf.models.ensemble import networks_of
+from seqclf.models.network import SequenceNetwork, cross_fits
 from seqclf.runs.overview import show_dataset
-from seqclf.runs.processes.process_settings import OWN_THREADS, idle_threads
-from seqclf.runs.threshold_rows import with_head_patience, with_holdout
-from seqclf.runs.training import Training
+from seqclf.runs.process_settings import OWN_THREADS, idle_threads
+from seqclf.runs.training_run import Training
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.survey.survey import survey_dataset
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
@@ -37,6 +43,8 @@ from seqclf.system.run_folder import DATA, is_resumed, remove_outputs, run_outpu
 from seqclf.system.state_validation import read_json, read_yaml
 from seqclf.training.check_targets import resolve_targets
 from seqclf.training.loggers.run_logger import require_installed
+
+HEAD_PATIENCE = 3  # validations, where the config says auto
 
 
 def prepare(run: Path, config: TrainConfig) -> None:
@@ -140,3 +148,55 @@ def check_tree_fields(model: Mapping[str, Any], encoders: Mapping[str, FieldEnco
             f"reads trees, and the data has none (fields: {', '.join(encoders)})",
             "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm",
         )
+
+
+def reason_to_hold_out(config: TrainConfig) -> str | None:
+    """Return the reason of `chosen_by_validation` for a training, whose network class is imported."""
+    network: Any = locate_subclass(config.model["_target_"], SequenceNetwork, "model._target_")
+    return chosen_by_validation(config.model_dump(), not cross_fits(network, config.model.get("members", 1)))
+
+
+def with_holdout(config: TrainConfig) -> TrainConfig:
+    """Return the config with a number as `decision.holdout`. The trainings of folds hold out no rows."""
+    reason = None if config.data.split.fold == ALL_FOLDS else reason_to_hold_out(config)
+    return config.model_copy(update={"decision": resolve_holdout(config.decision, reason)})
+
+
+def with_head_patience(config: TrainConfig, positive: str | None) -> TrainConfig:
+    """Return the config with a number or None as `head_patience`: None where validation rows may set a threshold.
+
+    `positive`: the positive class of the data, None if it has none.
+    """
+    is_other = config.model["_target_"] != HEADS or bool(config.structure) or config.data.split.fold == ALL_FOLDS
+    is_off = positive is not None or has_guaranteed_rule(config.decision) or is_other
+    chosen = None if is_off else HEAD_PATIENCE
+    return config.model_copy(update={"head_patience": chosen}) if config.head_patience == AUTO else config
+
+
+def user_recipe(config: TrainConfig) -> dict[str, Any]:
+    """Return the recipe of a training, with `decision.holdout=auto` where auto gives the number of the config."""
+    automatic = config.model_copy(update={"decision": config.decision.model_copy(update={"holdout": AUTO})})
+    return (automatic if with_holdout(automatic).decision == config.decision else config).recipe()
+
+
+def all_rows_set_thresholds(config: TrainConfig) -> bool:
+    """Return True if all validation rows may set a threshold, now or later, by scores in which they chose nothing."""
+    is_whole = config.decision.holdout == 0 or not has_guaranteed_rule(config.decision)
+    return is_whole and reason_to_hold_out(config) is None
+
+
+def all_cross_fit(network: SequenceNetwork) -> bool:
+    """Return True if all that validation sets in a network can be cross-fitted."""
+    parts = networks_of(network)
+    return all(cross_fits(type(part), len(parts)) for part in parts)
+
+
+def rows_hash(split: Split) -> str:
+    """Return the hash of what scores hold of rows: labels, ids, groups, lengths. A data set's digest has tokens."""
+    columns = {"label": pa.array(split.labels), "id": split.ids, "length": pa.array(split.lengths_before_truncation)}
+    if split.groups is not None:
+        columns["group"] = pa.array(split.groups)
+    if split.group_names is not None:
+        columns["group_name"] = split.group_names
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    return hashlib.sha256(batch.serialize()).hexdigest()

@@ -1,7 +1,8 @@
-"""The steps of a run after its training: score, judge, export and report. Each reads the files of the ones before."""
+"""The steps of a run after `prepare`: fit, score, judge, export and report. Each reads the files of the ones before."""
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,43 +12,92 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
+from torch import Tensor
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
-from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import sample_split, sampled_rows, subset
+from seqclf.data.storage.dataset import THRESHOLD, Dataset
+from seqclf.data.storage.store import Split, sample_split, sampled_rows, subset
 from seqclf.documents.formatting import shown_path
 from seqclf.documents.terminal import console
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decision import CHOSEN, CROSS_FITTED, HELD_OUT, Decision
+from seqclf.evaluation.holdout import fifths
 from seqclf.evaluation.judge import judge as judge_scores
 from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
+from seqclf.evaluation.scores import Scores
+from seqclf.models.ensemble import networks_of
 from seqclf.report.description import write_run_page
 from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result
-from seqclf.runs.export import write_bundle
-from seqclf.runs.predictions import write_predictions
-from seqclf.runs.prepare import open_data, read_config, write_json
-from seqclf.runs.score import score_models
-from seqclf.runs.threshold_rows import all_rows_set_thresholds, asked_recipe, basis_of, cross_fitted
-from seqclf.runs.trainer import device_of
-from seqclf.runs.training import trusted
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import TrainConfig
+from seqclf.runs.bundle_export import write_bundle
+from seqclf.runs.prepare import (
+    all_rows_set_thresholds,
+    open_data,
+    read_config,
+    reason_to_hold_out,
+    user_recipe,
+    write_json,
+)
+from seqclf.runs.row_outputs import score_models, write_predictions
+from seqclf.runs.training_run import Training, device_of, trusted
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, remove_outputs
 from seqclf.system.state_validation import read_json
-from seqclf.training.task import SequenceTask, load_task
+from seqclf.training.loggers.run_logger import RunLogger
+from seqclf.training.resume import rows_of
+from seqclf.training.task import SequenceTask, load_task, save_model
 
 MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
 
 
+def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> None:
+    """Train, and let validation rows set what they set after it → checkpoints/, metrics.csv, model.ckpt, fit.json.
+
+    A training of `trainer.fast_dev_run` leaves no model.
+    """
+    training = Training.build(config, open_data(run, config), run)
+    weights = sum(weight.numel() for weight in training.task.parameters())
+    console.print(f"model: {weights:,} weights on {training.device}, threads: {training.threads}")
+    training.trainer.loggers = [] if logger is None else [logger.curves]
+    started = time.perf_counter()
+    training.run()
+    if config.trainer["fast_dev_run"]:
+        return
+    seconds = time.perf_counter() - started
+    task = training.load(training.checkpoint())
+    chosen, before = fit_to_validation(task, training.dataset.splits["validation"])
+    save_model(run / MODEL, task, len(training.hooks.record.history), before)
+    facts = {"step": task.trained_steps, "seconds": round(seconds, 2), "weights": weights, "by_validation": chosen}
+    # What a callback stopped goes on in a resumed run.
+    write_json(run / FIT, {**facts, "is_complete": training.has_reached_limit})
+
+
+def fit_to_validation(task: SequenceTask, validation: Split) -> tuple[str | None, dict[str, Tensor]]:
+    """Let a trained network read the validation rows.
+
+    Returns what they set in words, None if they set nothing, and the buffers that they set, with the values before.
+    """
+    rows, before = rows_of(task, validation), {name: buffer.clone() for name, buffer in task.model.named_buffers()}
+    found = [part.fit_to_validation(rows) for part in networks_of(task.model)] if len(rows) else []
+    texts = [text for text in found if text is not None]
+    if not texts:
+        return None, {}
+    chosen = networks_of(task.model)[0].set_by_validation
+    console.print(f"{chosen}: {'; '.join(texts)}", soft_wrap=True)
+    return chosen, {name: old for name, old in before.items() if not torch.equal(old, task.model.get_buffer(name))}
+
+
 def score(run: Path, config: TrainConfig) -> None:
     """Apply the model, and those beside it, to all rows → scores/."""
-    dataset, task = open_data(run, config), load_model(run, config)
+    dataset, device = open_data(run, config), device_of(config.trainer)
+    task = load_task(run / MODEL, trust=trusted(config.model_dump())).to(device)
     batches = SequenceDataModule(dataset.all_splits, config.batching, seed=config.seed)
     is_compared = no_baseline(config.model_dump(), dataset.report) is None
     models = score_models(task, batches, dataset, baseline=is_compared)
@@ -58,9 +108,27 @@ def score(run: Path, config: TrainConfig) -> None:
     write_run_scores(run / FOLDER, models)
 
 
-def load_model(run: Path, config: TrainConfig) -> SequenceTask:
-    """Return the finished model of a run, on the device of its trainings."""
-    return load_task(run / MODEL, trust=trusted(config)).to(device_of(config.trainer))
+def cross_fitted(network: Scores, task: SequenceTask, validation: Split, *, weighs_heads: bool) -> Scores:
+    """Return scores with the fifth of each validation row, and the split `threshold` of all validation rows.
+
+    Its logits are cross-fitted if validation set weights of heads (`weighs_heads`).
+    """
+    outputs = network.splits["validation"]._replace(fold=fifths(validation.labels, validation.groups))
+    logits: np.ndarray | None = outputs.logits
+    if weighs_heads:
+        logits = task.model.cross_fitted_logits(rows_of(task, validation), outputs.fold)
+    if logits is None:  # a custom class sets something that it cannot leave out
+        return network
+    crossed = outputs._replace(logits=logits.astype(outputs.logits.dtype, copy=False))
+    return replace(network, splits={**network.splits, "validation": outputs, THRESHOLD: crossed})
+
+
+def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str:
+    """Return the kind of the rows that set thresholds (see `Guarantee`)."""
+    rows = network.splits.get(THRESHOLD)
+    if rows is None:
+        return CHOSEN if weighs_heads or reason_to_hold_out(config) else HELD_OUT
+    return CROSS_FITTED if weighs_heads and rows.fold is not None else HELD_OUT
 
 
 def judge(run: Path, config: TrainConfig) -> None:
@@ -100,7 +168,7 @@ def export(run: Path, config: TrainConfig) -> None:
     if not is_of_folds:  # no row is left to remember
         result = read_judged(run, config.decision)
         memory = training_memory(open_data(run, config), result.rows["validation"].logits, result.decision)
-    task = load_task(run / MODEL, trust=trusted(config))
+    task = load_task(run / MODEL, trust=trusted(config.model_dump()))
     parity = write_bundle(task, run / "bundle", read_result(run), recipe, memory).max_error
     about = f"differs from PyTorch by at most {parity:.1e}"
     about += "; it is of all rows, and the scores are those of the folds" if is_of_folds else ""
@@ -110,10 +178,9 @@ def export(run: Path, config: TrainConfig) -> None:
 def recipe_of(run: Path, config: TrainConfig) -> JsonObject:
     """Return the settings that train such a model on other data. Those of folds are settings of the first fold."""
     if config.data.split.fold != ALL_FOLDS:
-        return asked_recipe(config)
+        return user_recipe(config)
     first = read_config(run / f"{FOLD}0")
-    asked = first.decision.model_copy(update={"holdout": AUTO})
-    return first.model_copy(update={"decision": asked}).recipe()
+    return first.model_copy(update={"decision": first.decision.model_copy(update={"holdout": AUTO})}).recipe()
 
 
 def training_memory(dataset: Dataset, logits: np.ndarray, decision: Decision) -> TrainingMemory:

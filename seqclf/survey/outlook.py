@@ -17,8 +17,8 @@ from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.holdout import folds_setting, holdout_rows, resolve_holdout
 from seqclf.evaluation.targets import CONFIDENCE
 from seqclf.evaluation.thresholds import confidence_each, recall_holds, rows_needed, unit_weights
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonResult
 
 

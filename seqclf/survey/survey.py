@@ -14,7 +14,7 @@ from seqclf.data.storage.dataset import Dataset, data_title, labels_alike
 from seqclf.data.storage.store import Split, SplitCounts
 from seqclf.evaluation.baseline_scores import metrics_of, score_baseline, score_single_fields
 from seqclf.evaluation.metrics import Metrics
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.outlook import ThresholdOutlook
 from seqclf.survey.target_leakage import ColumnLeakage, find_static_leakage, find_target_leakage

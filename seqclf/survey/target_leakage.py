@@ -14,7 +14,7 @@ from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, source_of
 from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.storage.dataset import Dataset
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 

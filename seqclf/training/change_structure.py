@@ -26,7 +26,7 @@ from seqclf.models.change_network import (
     set_trainable,
 )
 from seqclf.models.ensemble import build_classifier
-from seqclf.settings.training import ModelChange, read_change, read_schedule
+from seqclf.settings.train_settings import ModelChange, read_change, read_schedule
 from seqclf.training.task import SequenceTask
 
 

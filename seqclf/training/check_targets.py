@@ -29,7 +29,7 @@ from seqclf.config.build import (
     locate_subclass,
     targets,
 )
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import EPOCH_METRICS
@@ -37,8 +37,8 @@ from seqclf.models.change_network import changed_config
 from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
 from seqclf.models.ensemble import NO_STATIC, RUN_SETTINGS, check_members, reads_static
 from seqclf.models.network import SequenceNetwork
-from seqclf.settings.data import DataOptions
-from seqclf.settings.training import TrainConfig, read_schedule, with_run_settings
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.train_settings import TrainConfig, read_schedule, with_run_settings
 from seqclf.training.losses import OFFERED
 
 OF_MODEL = ("fields", "num_classes")  # arguments that every network gets from the training

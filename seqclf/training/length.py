@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.documents.terminal import console
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import TrainConfig
 
 VALIDATIONS, MONITORED = 15, 30  # most validations of a training whose length is `auto`; with a metric to choose by
 MIN_STEPS, MIN_EPOCHS = 1000, 12  # a training takes as many batches and as many epochs, or more

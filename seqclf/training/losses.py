@@ -21,7 +21,7 @@ from torch.nn import functional
 from seqclf.config.build import arguments_of, build, locate_subclass
 from seqclf.errors import InputError, RefusedValueError
 from seqclf.settings.base import NonNegative
-from seqclf.settings.override_text import label_text
+from seqclf.settings.typed_text import label_text
 
 OFFERED = ("classes", "class_counts")  # arguments that are passed to a loss if its signature contains them
 

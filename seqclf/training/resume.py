@@ -14,12 +14,12 @@ from torch import nn
 from seqclf.batching.batches import SplitRows
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import POSITION, check_same_batches
-from seqclf.config.documentation import flat_keys
+from seqclf.config.command_keys import flat_keys
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.models.auto.feature_cache import feature_cache
 from seqclf.models.network import SequenceNetwork
-from seqclf.settings.override_text import hydra_value
+from seqclf.settings.typed_text import hydra_value
 from seqclf.system.state_validation import COUNT, Each, error_context, require
 from seqclf.training.checkpoint import check_weights, read_checkpoint
 from seqclf.training.losses import class_weights_of

@@ -17,7 +17,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 import seqclf
-import seqclf.runs.fit  # its packages add warning filters, and draw random numbers, when they are first imported
+import seqclf.runs.steps  # its packages add warning filters, and draw random numbers, when they are first imported
 from seqclf import InputError
 from seqclf.api import fit as fit_module
 from seqclf.api.fit import training_setup
@@ -104,14 +104,14 @@ def training(monkeypatch):
 
     def replace(act):
         def run_training(config, folder):
-            from seqclf.runs.processes.process_settings import process_settings
+            from seqclf.runs.process_settings import process_settings
 
             folder.mkdir(parents=True)
             with process_settings(config.runtime, config.seed):
                 act()
             (folder / "config.yaml").write_text("{}")
 
-        monkeypatch.setattr("seqclf.runs.train.run_training", run_training)
+        monkeypatch.setattr("seqclf.runs.run_training.run_training", run_training)
 
     return replace
 

@@ -8,7 +8,7 @@ from support.log_normal_lengths import log_normal_lengths
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.batching.resume_settings import PLAN_KEYS
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
 BUDGETS = st.integers(1, 300)

@@ -15,11 +15,11 @@ from support.torchlib_registry import share_registry
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.prepare_data import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import RULES
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.training.task import SequenceTask
 
 ROWS = 40

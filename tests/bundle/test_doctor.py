@@ -23,7 +23,7 @@ from seqclf.bundle.soundness_checks import CHECKS, GATES, examine
 from seqclf.bundle.training_memory import Rows, TrainingMemory
 from seqclf.config.command import run
 from seqclf.data.prepare_data import prepare
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 NAMES = [function.__name__.replace("_", " ") for function in CHECKS]
 

@@ -13,7 +13,7 @@ from support.untrained_task import data_options, export_table, make_task
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare_data import prepare
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 DAYS = [f"2024-01-{day:02} 10:00:00" for day in (3, 1, 4, 2)]
 ROW = {"ts": DAYS, "amount": [3.0, 1.0, 40.0, 2.0]}

@@ -12,7 +12,7 @@ from seqclf.bundle.manifest import read_bundle
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
 from seqclf.models.onnx.checks import grid
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 KINDS = ["events", "text", "position", "visits", "card"]
 

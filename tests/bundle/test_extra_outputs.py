@@ -11,13 +11,13 @@ import seqclf
 from seqclf.bundle import parity
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.step_model import StepModel
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.score_files import read_run_scores
 from seqclf.extend import SequenceNetwork
 from seqclf.models.ensemble import check_members
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 TOKENS = [[letter] * count for count in range(1, 21) for letter in "abc"]
 TABLE = pa.table({"code": TOKENS, "label": [row[0] for row in TOKENS]})

@@ -11,7 +11,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.step_model import Read
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 LONG = 6  # tokens from which `Overflowing` has no finite logits
 

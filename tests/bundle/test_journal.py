@@ -25,7 +25,7 @@ from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
 from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 ROWS, WINDOW_ROWS = 205, 20
 SMALL = {  # many windows, parts and thinnings of the sample

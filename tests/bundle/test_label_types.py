@@ -19,7 +19,7 @@ from seqclf.commands.predict import predict_text
 from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import label_codes
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 TYPES = {
     "integer": ([2, 10], pa.int64(), ["2", "10"]),

@@ -15,12 +15,12 @@ from seqclf.batching.collate import pad
 from seqclf.bundle.rows import row_memory, sequence_reader
 from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.encoding import encoders
 from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
 from seqclf.data.schema.truncation import NO_TRUNCATION
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.system.environment import STATUS
 from seqclf.training.task import SequenceTask
 

@@ -8,7 +8,7 @@ import pytest
 
 from seqclf.bundle import manifest, model
 from seqclf.bundle.runtime import Classifier
-from seqclf.runs import export
+from seqclf.runs import bundle_export
 from seqclf.system.atomic_files import exchange
 
 
@@ -59,7 +59,7 @@ def test_a_new_bundle_takes_the_place_of_the_earlier_one_in_one_step(tmp_path, m
         path.mkdir()
         (path / "name").write_text(path.name)
     monkeypatch.setattr(Path, "replace", lambda *_: pytest.fail("in two steps"))
-    export._replace(new, folder, tmp_path / "earlier")
+    bundle_export._replace(new, folder, tmp_path / "earlier")
     assert (folder / "name").read_text() == "new" and (new / "name").read_text() == "bundle"
 
 
@@ -71,5 +71,5 @@ def test_where_names_cannot_be_exchanged_nothing_is_done_and_the_earlier_bundle_
     monkeypatch.setattr(sys, "platform", "none")
     assert not exchange(new, folder)
     (new / "name").touch()
-    export._replace(new, folder, earlier)
+    bundle_export._replace(new, folder, earlier)
     assert (folder / "name").exists() and earlier.is_dir() and not new.exists()

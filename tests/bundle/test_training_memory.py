@@ -21,7 +21,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 
 FIELDS = [Field("merchant", "category", ("merchant",), values="text"), Field("amount", "number", ("amount",), width=1)]
 VALUES, GROUP_ROWS, CLASSES = 60, 10, ["no", "yes"]

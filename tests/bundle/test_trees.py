@@ -8,7 +8,7 @@ from support.untrained_task import make_task
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.runtime import Classifier
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.training.task import load_task
 
 SENTENCES = TREES["treebank"]

@@ -7,7 +7,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from seqclf.config.arguments import TypedArguments, compose_plain, read_value
-from seqclf.config.documentation import SETTINGS, Command
+from seqclf.config.command_keys import SETTINGS, Command
 from seqclf.errors import InputError
 
 

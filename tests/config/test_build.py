@@ -142,7 +142,7 @@ def test_a_function_of_python_writes_no_dataset(target, tmp_path):
         generate({"_target_": target, "command": "touch harm"}, tmp_path)
 
 
-@pytest.mark.parametrize("target", ["seqclf.fit", "seqclf.api.fit.fit", "seqclf.runs.export.write_bundle"])
+@pytest.mark.parametrize("target", ["seqclf.fit", "seqclf.api.fit.fit", "seqclf.runs.bundle_export.write_bundle"])
 def test_of_this_package_only_a_generator_writes_a_dataset(target, tmp_path):
     """A received run may name a function that trains anything, and so runs the code of a network."""
     with pytest.raises(InputError, match="is no generator; name one that writes a dataset"):

@@ -9,12 +9,12 @@ import torch
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.arguments import TypedArguments, compose_plain
 from seqclf.config.build import build, locate
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import CONF, SETTINGS, Command
+from seqclf.config.command_keys import CONF, SETTINGS, Command
 from seqclf.config.help_text import EXAMPLES
+from seqclf.config.hydra_config import compose_config
 from seqclf.models.ensemble import build_classifier
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.training.check_targets import resolve_for_data
 from seqclf.training.task import SequenceTask
 

@@ -12,7 +12,7 @@ from torch import nn
 from seqclf.config.command import run as command_run
 from seqclf.errors import InputError
 from seqclf.extend import SequenceNetwork
-from seqclf.settings.training import require_checkpoint_file
+from seqclf.settings.train_settings import require_checkpoint_file
 from seqclf.system.signals import SIGNALS
 
 FILES = ["data=files", "data.train=broken.parquet", "data.label=label", "logger=none"]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import Command
+from seqclf.config.command_keys import Command
 from seqclf.config.hints import ALIASES, choice_hint, key_hint
+from seqclf.config.hydra_config import compose_config
 from seqclf.config.override_checks import HydraArguments
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 
 COMMANDS = ("train", "search", "predict", "evaluate", "export")
 KEYS = {key for name in COMMANDS for key in Command(name).defaults({"model": "lstm"})}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import flat_keys
+from seqclf.config.command_keys import flat_keys
+from seqclf.config.hydra_config import compose_config
 from seqclf.config.setting_names import setting_names
 
 

@@ -14,13 +14,13 @@ from seqclf.training.task import load_task
 INTERRUPTED = """
 import sys
 import lightning.pytorch as pl
-from seqclf.runs import training
+from seqclf.runs import training_run
 
 class StopAfterTwo(pl.Callback):
     def on_train_epoch_end(self, trainer, task):
         trainer.should_stop = trainer.current_epoch == 1
 
-training.build_callbacks = lambda settings: [StopAfterTwo()]
+training_run.build_callbacks = lambda settings: [StopAfterTwo()]
 from seqclf.config.command import run
 run("train")
 """

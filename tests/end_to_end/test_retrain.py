@@ -12,7 +12,7 @@ import torch
 import seqclf
 from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.runtime import Classifier
-from seqclf.runs.export import write_bundle
+from seqclf.runs.bundle_export import write_bundle
 from seqclf.training.task import load_task
 
 pytestmark = pytest.mark.slow

@@ -79,8 +79,8 @@ def _export_of_file(folder: Path, kind: str) -> None:
     from support.untrained_task import make_task
 
     from seqclf.data.prepare_data import prepare
-    from seqclf.runs.export import write_bundle
-    from seqclf.settings.data import DataOptions
+    from seqclf.runs.bundle_export import write_bundle
+    from seqclf.settings.data_settings import DataOptions
 
     base = bases()[kind]
     write(base, folder, base.columns)
@@ -94,7 +94,7 @@ def _export_kind(folder: Path, kind: str) -> None:
 
     from seqclf.bundle.training_memory import Rows, TrainingMemory
     from seqclf.data.prepare_data import prepare
-    from seqclf.runs.export import write_bundle
+    from seqclf.runs.bundle_export import write_bundle
 
     columns = _columns(kind)
     table = pa.table({"id": [f"r{row}" for row in range(ROWS)], **columns, "label": list(CLASSES) * (ROWS // 2)})
@@ -126,7 +126,7 @@ def _tree_task(description: dict[str, Any]) -> Any:
 
 
 def _settings(model: str) -> dict[str, Any]:
-    from seqclf.config.documentation import default_settings
+    from seqclf.config.command_keys import default_settings
 
     settings = default_settings("model", model)
     return {key: value for key, value in settings.items() if key not in ("hidden_size", "embedding_size")}

@@ -34,7 +34,7 @@ from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 
 MAX_MESSAGE_CHARACTERS = 600
 PREDICTED_EVERY = 10

@@ -40,7 +40,7 @@ from seqclf.bundle.journal import WINDOW, journal_folder
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.soundness import Subject
-from seqclf.commands.predict import _predict
+from seqclf.commands.predict import main as _predict
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import as_text

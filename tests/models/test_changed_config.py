@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from seqclf.config.command_keys import descriptions
 from seqclf.errors import InputError
 from seqclf.models.change_network import CLASSIFIER, HEADS, RECURRENT, changed_config
-from seqclf.settings.training import CHANGEABLE, CHANGES, TrainConfig, read_schedule
-from seqclf.settings.tree import descriptions
+from seqclf.settings.train_settings import CHANGEABLE, CHANGES, TrainConfig, read_schedule
 
 LSTM = {"_target_": CLASSIFIER, "encoder": {"_target_": RECURRENT}, "hidden_size": 8, "layers": 1, "dropout": 0.1}
 TRANSFORMER = {**LSTM, "encoder": {"_target_": "seqclf.models.transformer.Transformer"}}

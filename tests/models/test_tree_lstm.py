@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models.checks import exported
 
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx.checks import TOLERANCE, logit_error
 from seqclf.models.onnx.exporter import example_inputs

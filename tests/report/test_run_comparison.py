@@ -8,7 +8,7 @@ import pytest
 import yaml
 from sklearn.metrics import average_precision_score
 
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.errors import InputError
 from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import Decision

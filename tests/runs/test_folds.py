@@ -15,9 +15,9 @@ from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.judge import judge
 from seqclf.evaluation.score_files import read_run_scores
 from seqclf.report.run_files import read_run
-from seqclf.runs import all_rows, prepare, training
+from seqclf.runs import all_rows, prepare, training_run
 from seqclf.settings.base import parse_options
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8", "baseline=false"]
 SETTINGS += ["trainer.max_epochs=2", "batching.max_sequences=16", "data.id=id", "model.heads=[recurrent,linear]"]
@@ -197,8 +197,8 @@ def test_no_row_is_held_out_and_each_fold_is_judged_at_the_threshold_of_the_othe
 
 
 def test_the_first_fold_and_the_cores_that_are_idle_for_it_decide_on_the_threads_of_all(tmp_path, monkeypatch):
-    idle, used, run_trainer = iter([2]), [], training.run_trainer  # idle cores are counted once
-    for module in (training, all_rows):
+    idle, used, run_trainer = iter([2]), [], training_run.run_trainer  # idle cores are counted once
+    for module in (training_run, all_rows):
         monkeypatch.setattr(module, "run_trainer", lambda *given: used.append(given[4]) or run_trainer(*given))
     monkeypatch.setattr(prepare, "idle_threads", lambda *_: next(idle))
     monkeypatch.delenv("OMP_NUM_THREADS")

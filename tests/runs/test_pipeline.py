@@ -17,13 +17,11 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split
 from seqclf.runs import prepare
 from seqclf.runs import steps as steps_module
-from seqclf.runs.hashes import code_hashes, rows_hash
-from seqclf.runs.pipeline import TABLE, run_steps
-from seqclf.runs.prepare import read_config
+from seqclf.runs.pipeline import TABLE, code_hashes, run_steps
+from seqclf.runs.prepare import read_config, rows_hash, user_recipe
 from seqclf.runs.steps import export, judge, score
-from seqclf.runs.threshold_rows import asked_recipe
-from seqclf.runs.training import Training
-from seqclf.settings.training import TrainConfig
+from seqclf.runs.training_run import Training
+from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import atomic_files
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "model.hidden_size=8", "model.embedding_size=8"]
@@ -129,7 +127,7 @@ def test_a_run_keeps_the_threads_that_idle_cores_gave_it(tmp_path, monkeypatch, 
     assert threads(other, "trainer.max_epochs=3", f"checkpoint={first / 'checkpoints/last.ckpt'}") == 2
     assert threads(other, "checkpoint=null", "overwrite=true", "model.hidden_size=4") == 1
     assert threads(other, "checkpoint=null", "overwrite=true", "runtime.threads=2") == 2
-    assert asked_recipe(read_config(first))["runtime"]["threads"] is None
+    assert user_recipe(read_config(first))["runtime"]["threads"] is None
 
 
 def test_a_longer_training_goes_on_and_its_results_are_new(tmp_path, unbroken):

@@ -9,14 +9,14 @@ import torch
 from threadpoolctl import threadpool_info, threadpool_limits
 from torch import nn
 
-from seqclf.runs.processes import process_settings
-from seqclf.runs.processes.process_settings import (
+from seqclf.runs import process_settings
+from seqclf.runs.process_settings import (
     blas_threads,
     idle_threads,
     set_threads,
     training_threads,
 )
-from seqclf.settings.training import RuntimeOptions
+from seqclf.settings.train_settings import RuntimeOptions
 
 UNSET = RuntimeOptions(threads=None, flush_denormal=True, rank_timeout=60, on_nan="stop")
 THREE = UNSET.model_copy(update={"threads": 3})

@@ -7,11 +7,11 @@ import sys
 import pytest
 from torch.distributed import DistNetworkError
 
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.errors import InputError
-from seqclf.runs.processes.ranks import explained_loss, join_ranks
+from seqclf.runs.ranks import explained_loss, join_ranks
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_an_error_of_the_program_stays_as_it_is():
 ORPHAN = """
 import os, sys, time
 os.environ |= {"LOCAL_RANK": "1"}
-import seqclf.runs.processes.ranks as ranks
+import seqclf.runs.ranks as ranks
 if os.fork():
     time.sleep(0.3)
     os._exit(0)  # the launcher ends

@@ -15,9 +15,9 @@ from seqclf.evaluation.score_files import read_run_scores
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.auto.heads_classifier import HeadsClassifier
 from seqclf.models.network import cross_fits
-from seqclf.runs.threshold_rows import asked_recipe, with_head_patience
+from seqclf.runs.prepare import user_recipe, with_head_patience
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
+from seqclf.settings.train_settings import TrainConfig
 
 SETTINGS = ["logger=none", "trainer.accelerator=cpu", "export=false", "baseline=false", "trainer.max_epochs=1"]
 SETTINGS += ["model.hidden_size=8", "model.embedding_size=8", "decision.min_recall=0.8", "data.id=id"]
@@ -134,7 +134,7 @@ def test_half_is_held_out_where_validation_chooses_more(tmp_path, override, held
     assert basis_of(run) == basis and run.metrics["holdout"]["rows"] == held_out
     config = parse_options(TrainConfig, yaml.safe_load((run.folder / "config.yaml").read_text()))
     asked = 0.5 if override == "decision.holdout=0.5" else "auto"
-    assert config.decision.holdout == 0.5 and asked_recipe(config)["decision"]["holdout"] == asked
+    assert config.decision.holdout == 0.5 and user_recipe(config)["decision"]["holdout"] == asked
     rows = {"validation": 60 - (held_out or 30 * (basis == "chosen"))} | ({"threshold": held_out} if held_out else {})
     assert Counter(pq.read_table(run.folder / "predictions.parquet")["split"].to_pylist()) == rows
     if held_out:

@@ -12,8 +12,8 @@ from pydantic import Discriminator
 from typing_extensions import TypedDict
 
 from seqclf import load_config
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import CONF
+from seqclf.config.command_keys import CONF
+from seqclf.config.hydra_config import compose_config
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.metrics import EPOCH_METRICS
@@ -22,9 +22,16 @@ from seqclf.models.rnn.recurrent import CELLS, CellName
 from seqclf.models.tree_lstm import CELLS as TREE_CELLS
 from seqclf.models.tree_lstm import Composition
 from seqclf.settings.base import Count, NonNegative, Options, Share, Text, parse_options
-from seqclf.settings.decision import TARGETS
-from seqclf.settings.override_text import label_text
-from seqclf.settings.training import MADE_BY_PIPELINE, LoggerOptions, Monitor, Precision, TrainConfig, TrainerOptions
+from seqclf.settings.decision_settings import TARGETS
+from seqclf.settings.train_settings import (
+    MADE_BY_PIPELINE,
+    LoggerOptions,
+    Monitor,
+    Precision,
+    TrainConfig,
+    TrainerOptions,
+)
+from seqclf.settings.typed_text import label_text
 from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.loggers.run_logger import LOGGERS
 

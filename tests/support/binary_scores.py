@@ -3,7 +3,7 @@
 import numpy as np
 
 from seqclf.settings.base import parse_options
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.decision_settings import DecisionOptions
 
 CLASSES = ["no", "yes"]
 SETTINGS = {

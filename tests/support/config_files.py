@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from omegaconf import OmegaConf
 
-from seqclf.config.documentation import CONF
+from seqclf.config.command_keys import CONF
 
 
 def share_config_files() -> None:

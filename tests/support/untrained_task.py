@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import torch
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.prepare_data import prepare
-from seqclf.runs.export import write_bundle
-from seqclf.settings.data import DataOptions
+from seqclf.runs.bundle_export import write_bundle
+from seqclf.settings.data_settings import DataOptions
 from seqclf.training.task import SequenceTask
 
 

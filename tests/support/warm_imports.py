@@ -9,17 +9,17 @@ import wandb  # noqa: F401
 from support.config_files import share_config_files
 from support.torchlib_registry import share_registry
 
-import seqclf.config.hydra_command
+import seqclf.config.hydra_config
 import seqclf.data.prepare_data
 import seqclf.models.classifier
-import seqclf.runs.export
-import seqclf.runs.fit
-import seqclf.runs.train
+import seqclf.runs.bundle_export
+import seqclf.runs.run_training
+import seqclf.runs.steps
 import seqclf.survey.survey
 import seqclf.training.check_targets
 import seqclf.training.losses  # noqa: F401
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import SETTINGS, Command
+from seqclf.config.command_keys import SETTINGS, Command
+from seqclf.config.hydra_config import compose_config
 
 share_registry()
 share_config_files()

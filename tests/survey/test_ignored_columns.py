@@ -4,7 +4,7 @@ import shlex
 
 from support.table_files import write
 
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.config.override_checks import HydraArguments
 from seqclf.data.prepare_data import prepare
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from seqclf.config.user_errors import user_error
+from seqclf.config.hints import user_error
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import Source
 from seqclf.documents.terminal import show_note

@@ -17,7 +17,7 @@ from seqclf.bundle.training_memory import RowSample
 from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
-from seqclf.runs.export import _replace
+from seqclf.runs.bundle_export import _replace
 from seqclf.system.atomic_files import atomic_replace, make_private, private_folder, write_output
 from seqclf.system.run_folder import remove_outputs
 
@@ -123,7 +123,7 @@ def test_a_folder_of_parts_has_the_mode_that_the_user_gave(tmp_path, umask, earl
 @pytest.mark.parametrize("swaps", [True, False])
 def test_a_replaced_bundle_keeps_the_mode_of_its_folder(tmp_path, monkeypatch, swaps):
     if not swaps:
-        monkeypatch.setattr("seqclf.runs.export.exchange", lambda *_: False)
+        monkeypatch.setattr("seqclf.runs.bundle_export.exchange", lambda *_: False)
     for name in ("new", "bundle"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()

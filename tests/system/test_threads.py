@@ -100,9 +100,9 @@ def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, ticks, own
 COMMAND = """
 import os, sys
 from seqclf.config.command import run
-import seqclf.config.hydra_command as hydra_command
+import seqclf.config.hydra_config as hydra_config
 assert "torch" not in sys.modules
-hydra_command.run_command = lambda *_: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
+hydra_config.run_command = lambda *_: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
 run("train")
 """
 

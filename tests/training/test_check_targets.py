@@ -5,7 +5,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from seqclf.config import build
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.errors import InputError
 from seqclf.extend import SequenceEncoder, SequenceNetwork
 from seqclf.models.classifier import EncoderClassifier

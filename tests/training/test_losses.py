@@ -9,7 +9,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from support.installed_package import documented_example, install_package
 from torch.nn import functional
 
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.errors import InputError
 from seqclf.training.check_targets import resolve_loss
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss, class_weights_of, weigh_classes

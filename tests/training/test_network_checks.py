@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.extend import MaskedLSTM, SequenceEncoder
-from seqclf.runs.training import shortest_tokens
+from seqclf.runs.training_run import shortest_tokens
 from seqclf.training.network_checks import check_foreign_network, check_trained_network
 
 HERE = __name__

@@ -7,7 +7,7 @@ import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.errors import InputError
-from seqclf.runs.trainer import explained_memory
+from seqclf.runs.training_run import explained_memory
 from seqclf.training.not_finite import MAX_SKIPPED, NotFiniteSteps
 
 

@@ -7,11 +7,11 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
-from seqclf.runs.score import predict_outputs
+from seqclf.runs.row_outputs import predict_outputs
 from seqclf.training.check_targets import resolve_for_data
 from seqclf.training.task import SequenceTask, load_task
 

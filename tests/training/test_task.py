@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
-from seqclf.runs.score import predict_outputs
+from seqclf.runs.row_outputs import predict_outputs
 from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.smoothed_monitor import MONITORED
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.extend import SequenceNetwork
-from seqclf.runs.score import predict_outputs
+from seqclf.runs.row_outputs import predict_outputs
 
 HERE = __name__
 

@@ -31,7 +31,7 @@ from seqclf.data.schema.cell_types import (
 from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
-from seqclf.settings.override_text import quoted, shell_word
+from seqclf.settings.typed_text import quoted, shell_word
 from seqclf.system.state_validation import SIZE, Where, one_of, require
 
 MAX_WIDTH = 1_000_000  # maximum number of channels of a number field

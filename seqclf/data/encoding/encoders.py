@@ -24,7 +24,7 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.errors import InputError
-from seqclf.settings.similar_names import did_you_mean
+from seqclf.settings.typed_text import did_you_mean
 from seqclf.system.state_validation import error_context, read_json, require
 
 KINDS: Mapping[str, type[FieldEncoder]] = MappingProxyType(

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from seqclf.data.reading.object_store import fetch, scheme_of, url_of
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
-from seqclf.settings.similar_names import similar_file
+from seqclf.settings.typed_text import similar_file
 
 if TYPE_CHECKING:
-    from seqclf.settings.data import DataOptions
+    from seqclf.settings.data_settings import DataOptions
 
 
 class Listing(NamedTuple):

@@ -22,7 +22,7 @@ from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.splitting import assignment
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
-from seqclf.settings.data import SplitOptions
+from seqclf.settings.data_settings import SplitOptions
 
 SPLITS = ("train", "validation", "test")
 DROPPED = -1  # marks a dropped row; any other row has the position of its split in SPLITS

@@ -13,7 +13,7 @@ from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.build import Config
-from seqclf.config.documentation import flat_keys
+from seqclf.config.command_keys import flat_keys
 from seqclf.system.atomic_files import write_output
 from seqclf.training.loggers.run_logger import LoggedRun, RunLogger, answers, shown_names, warn_without
 

@@ -5,7 +5,7 @@ from support.table_files import LABELS, TOKENS, simple, write, write_lines
 
 from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
-from seqclf.settings.data import DataOptions
+from seqclf.settings.data_settings import DataOptions
 
 GOOD = [f'"{tokens}",{label}' for tokens, label in zip(TOKENS, LABELS, strict=True)]
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.splitting.assignment import assign, check_filled
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
-from seqclf.settings.data import SplitOptions
+from seqclf.settings.data_settings import SplitOptions
 
 SHARES = st.tuples(st.floats(0, 0.5), st.floats(0, 0.45)).map(
     lambda pair: {"train": 1 - sum(pair), "validation": pair[0], "test": pair[1]}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from models.auto.conftest import BAG, CATEGORY, MASKED, NUMBER
 
-from seqclf.config.documentation import default_settings
+from seqclf.config.command_keys import default_settings
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import order_strength, summarize_sequences
 from seqclf.errors import InputError

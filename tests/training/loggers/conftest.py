@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.evaluation.comparison import Comparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import ModelResult, RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import judge_split
-from seqclf.settings.training import LoggerOptions
+from seqclf.settings.train_settings import LoggerOptions
 from seqclf.training.loggers.run_logger import LoggedRun
 
 CLASSES = ["no", "yes"]

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 import seqclf
-from seqclf.config.composition import compose_config
+from seqclf.config.hydra_config import compose_config
 from seqclf.training.loggers.run_logger import shown_name
 from seqclf.training.loggers.wandb_logger import log_result
 from seqclf.training.training_log import SPEED

@@ -5,12 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import seqclf.runs.predictions as predictions_module
+import seqclf.runs.row_outputs as predictions_module
 from seqclf import InputError
 from seqclf.data.schema.schema import typed_labels
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.scores import ScoredRows
-from seqclf.runs.predictions import write_predictions
+from seqclf.runs.row_outputs import write_predictions
 
 CLASSES = ["0", "1"]
 

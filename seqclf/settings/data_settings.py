@@ -20,7 +20,7 @@ from seqclf.settings.base import (
     elsewhere,
     parse_options,
 )
-from seqclf.settings.override_text import label_text, shell_word
+from seqclf.settings.typed_text import label_text, shell_word
 
 NAME = re.compile(r"\w[\w.-]*")
 ALL_FOLDS = "all"

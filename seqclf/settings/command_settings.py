@@ -23,9 +23,9 @@ from seqclf.settings.base import (
     elsewhere,
     read_trust,
 )
-from seqclf.settings.data import DataOptions
-from seqclf.settings.decision import DecisionOptions, ThresholdOption
-from seqclf.settings.training import (
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.decision_settings import DecisionOptions, ThresholdOption
+from seqclf.settings.train_settings import (
     BatchingOptions,
     CheckpointFile,
     LoggerOptions,
@@ -295,7 +295,7 @@ class SearchOptions(Options):
     """the search space where space is null; keys that the model lacks are left out"""
     trials: Count = 20
     """completed trials to reach, those of an earlier search in the same folder included"""
-    metric: Annotated[str, AfterValidator(elsewhere("seqclf.search.metric.require_metric"))] = "validation.recall"
+    metric: Annotated[str, AfterValidator(elsewhere("seqclf.commands.trials.require_metric"))] = "validation.recall"
     """a number of metrics.json by its dotted name; losses and calibration errors are minimized; one of test would
     make the test scores too good"""
     seed: Seed = 0

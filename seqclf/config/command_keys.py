@@ -1,18 +1,26 @@
-"""The keys of all commands: those of the tree of settings, and of the choices in conf/, read without Hydra."""
+"""The keys of all commands: those of classes of settings, and of the choices in conf/, read without Hydra."""
 
 from __future__ import annotations
 
+import ast
 import copy
+import inspect
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_origin
 
 import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from typing_extensions import is_typeddict
 
 from seqclf.config.build import locate
-from seqclf.settings.tree import REQUIRED, nested_defaults
+from seqclf.settings.base import KeysOf, Options
 
 PACKAGED = Path(__file__).parents[1] / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
@@ -20,28 +28,22 @@ CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 CHOSEN_NAMES = ("fields", "usual")  # names of mappings whose keys are chosen by users; such a mapping is one value
 GLOBAL_GROUP = "experiment"  # config group whose files may set keys of other groups
 # Classes of settings, by the name of their command, and for Hydra of their node.
-SETTINGS = {
-    "train": "seqclf.settings.training.TrainConfig",
-    "retrain": "seqclf.settings.commands.RetrainConfig",
-    "search": "seqclf.settings.commands.SearchConfig",
-    "describe": "seqclf.settings.commands.DescribeConfig",
-    "evaluate": "seqclf.settings.commands.EvaluateConfig",
-    "compare": "seqclf.settings.commands.CompareConfig",
-    "predict": "seqclf.settings.commands.PredictConfig",
-    "export": "seqclf.settings.commands.ExportConfig",
-    "doctor": "seqclf.settings.commands.DoctorConfig",
+SETTINGS = {"train": "seqclf.settings.train_settings.TrainConfig"} | {
+    name: f"seqclf.settings.command_settings.{name.title()}Config"
+    for name in ("retrain", "search", "describe", "evaluate", "compare", "predict", "export", "doctor")
 }
 LIGHT = ("predict", "evaluate", "compare", "doctor")  # commands without Hydra, conf/ and PyTorch
 # Nodes that files of conf/ name in their defaults list, with the keys of one class of settings each.
-LOGGERS = {f"keys_of_{name.lower()}": f"seqclf.settings.training.{name}Options" for name in ("Wandb", "Mlflow")}
+LOGGERS = {f"keys_of_{name.lower()}": f"seqclf.settings.train_settings.{name}Options" for name in ("Wandb", "Mlflow")}
 NODES = {f"keys_of_{name}": path for name, path in SETTINGS.items()} | LOGGERS
+REQUIRED = "???"  # default of a key that the user must set, as Hydra has it
 
 
 class Command:
     """The config of a command: its keys, and its config groups with their default choices.
 
     `folders`: config folders, conf/ first, then those of Hydra's option `--config-dir`. `files`: those of conf/ that
-    Hydra reads for it.
+    Hydra reads for it. `nodes`: classes of settings whose keys it has.
 
     >>> train = Command("train")
     >>> train.groups["model"], train.choices("optimizer")
@@ -61,17 +63,13 @@ class Command:
         self.uses_hydra = name not in LIGHT
         path = folders[0] / f"{name}.yaml"
         self.files = _with_parents(path) if path.is_file() else []  # the runtime of bundles has no conf/
+        self.nodes = [node for file in self.files for node in nodes_of(file)] or [self.settings]
         self.groups = {group: choice for file in self.files for group, choice in _groups_of(file).items()}
 
     @property
     def summary(self) -> str:
         """The first line of the docstring of its settings."""
         return self.settings.__doc__.partition("\n")[0]
-
-    @property
-    def nodes(self) -> list[Any]:
-        """Classes of settings whose keys the command has."""
-        return [node for file in self.files for node in nodes_of(file)] or [self.settings]
 
     @cached_property
     def _own(self) -> dict[str, Any]:
@@ -163,11 +161,6 @@ def nested_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-@cache
-def _default_settings(name: str, choice: str | None) -> Any:
-    return nested_keys(Command("train").defaults({} if choice is None else {name: choice}))[name]
-
-
 def default_settings(name: str, choice: str | None = None) -> Any:
     """Return a new copy of the defaults of a block such as `model`, or of a key of `train`, without Hydra.
 
@@ -176,7 +169,12 @@ def default_settings(name: str, choice: str | None = None) -> Any:
     >>> default_settings("seed"), default_settings("model", "gru")["cell"]
     (0, 'gru')
     """
-    return copy.deepcopy(_default_settings(name, choice))
+    return copy.deepcopy(nested_keys(_train_defaults(name, choice))[name])
+
+
+@cache
+def _train_defaults(group: str, choice: str | None) -> dict[str, Any]:
+    return Command("train").defaults({} if choice is None else {group: choice})
 
 
 def _entries(path: Path) -> list[str]:
@@ -237,3 +235,51 @@ def _overlap(path: str, other: str) -> bool:
 def _read(path: Path) -> dict[str, Any]:
     content = yaml.load(path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return content or {}
+
+
+def block_of(field: FieldInfo) -> KeysOf | None:
+    """Return the block of keys below a key, or None."""
+    if mark := next((part for part in field.metadata if isinstance(part, KeysOf)), None):
+        return mark
+    kind = field.annotation
+    return KeysOf(kind) if isinstance(kind, type) and issubclass(kind, Options) else None
+
+
+def nested_defaults(model: type[BaseModel], defaults: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """Return the defaults of the keys below `model`, of which it inherits none, as nested dicts of plain values.
+
+    Keys that a choice of a config group sets as a whole, such as `loss`, are left out. `defaults`: other ones.
+
+    >>> from seqclf.settings.command_settings import DoctorConfig
+    >>> nested_defaults(DoctorConfig)
+    {'bundle': '???', 'device': 'auto', 'threads': None}
+    """
+    found: dict[str, Any] = {}
+    for name in inspect.get_annotations(model):  # without those of its bases
+        if (field := model.model_fields.get(name)) is None:
+            continue
+        block = block_of(field)
+        if name in defaults:
+            found[name] = defaults[name]
+        elif block is not None:
+            found[name] = nested_defaults(block.model, block.defaults)
+        elif field.default_factory is not None:
+            found[name] = field.get_default(call_default_factory=True)
+        elif not field.is_required():
+            found[name] = field.default or None if isinstance(field.default, tuple) else field.default
+        elif not is_typeddict(field.annotation) and get_origin(field.annotation) not in (Union, UnionType):
+            found[name] = REQUIRED
+    return found
+
+
+@cache
+def descriptions(model: type[BaseModel]) -> dict[str, str]:
+    """Return a dict key → description, for the keys that `model` does not inherit: the docstrings below its fields."""
+    tree = ast.parse(inspect.getsource(sys.modules[model.__module__]))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == model.__name__)
+    found = {}
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            value = text.value if isinstance(text, ast.Expr) else None
+            found[field.target.id] = inspect.cleandoc(str(value.value)) if isinstance(value, ast.Constant) else ""
+    return found

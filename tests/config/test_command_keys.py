@@ -8,13 +8,22 @@ from omegaconf import OmegaConf
 
 from seqclf.api.fit import load_config
 from seqclf.config.build import locate
-from seqclf.config.composition import compose_config
-from seqclf.config.documentation import CONF, GLOBAL_GROUP, NODES, SETTINGS, Command, flat_keys
+from seqclf.config.command_keys import (
+    CONF,
+    GLOBAL_GROUP,
+    NODES,
+    SETTINGS,
+    Command,
+    block_of,
+    descriptions,
+    flat_keys,
+    nested_defaults,
+)
 from seqclf.config.help_text import help_text
+from seqclf.config.hydra_config import compose_config
 from seqclf.errors import InputError
 from seqclf.settings.base import parse_options
-from seqclf.settings.training import TrainConfig
-from seqclf.settings.tree import block_of, descriptions, nested_defaults
+from seqclf.settings.train_settings import TrainConfig
 
 TRAIN = Command("train")
 

@@ -21,11 +21,11 @@ from seqclf.errors import InputError
 from seqclf.evaluation.comparison import Comparison, deciding_metric
 from seqclf.evaluation.judge import compare_rows
 from seqclf.report.run_comparison import ComparedRun, matched, read_runs
-from seqclf.runs.train import run_training
-from seqclf.runs.training import what_differs
+from seqclf.runs.run_training import run_training
+from seqclf.runs.training_run import what_differs
 from seqclf.settings.base import parse_options
-from seqclf.settings.commands import RetrainConfig
-from seqclf.settings.training import TrainConfig, recipe_of
+from seqclf.settings.command_settings import RetrainConfig
+from seqclf.settings.train_settings import TrainConfig, recipe_of
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import MODEL, run_outputs
 from seqclf.training.task import load_task

@@ -30,10 +30,9 @@ from seqclf.settings.base import (
     parse_options,
     read_text,
 )
-from seqclf.settings.data import DataOptions
-from seqclf.settings.decision import DecisionOptions
-from seqclf.settings.override_text import argument
-from seqclf.settings.similar_names import similar_file
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.decision_settings import DecisionOptions
+from seqclf.settings.typed_text import argument, similar_file
 
 Monitor = Literal["recall", "accuracy", "precision", "f1", "loss", "average_precision", "auroc"]
 

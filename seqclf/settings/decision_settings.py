@@ -9,10 +9,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.errors import InputError, RefusedValueError
 from seqclf.settings.base import Options
-from seqclf.settings.override_text import label_text
+from seqclf.settings.typed_text import label_text
 
 TARGETS = ("min_recall", "min_precision", "max_alerts", "cost")
-AUTO = "auto"  # value of holdout that a training replaces by a number (see `seqclf.runs.threshold_rows`)
+AUTO = "auto"  # value of holdout that a training replaces by a number (see `seqclf.runs.prepare`)
 
 
 def require_share(value: float) -> float:

@@ -6,7 +6,7 @@ from hydra import compose, initialize_config_dir, version
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seqclf.config.composition import CONF, compose_config, load_hydra_plugins
+from seqclf.config.hydra_config import CONF, compose_config, load_hydra_plugins
 
 OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]
 

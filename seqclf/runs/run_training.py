@@ -15,17 +15,15 @@ from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.report.description import show, write_run_page
 from seqclf.report.reported import Reported
 from seqclf.report.run_files import read_facts, read_judged, read_result
-from seqclf.runs.fit import fit
 from seqclf.runs.folds import run_folds
 from seqclf.runs.pipeline import run_steps
-from seqclf.runs.prepare import open_data, prepare, read_config, set_up, write_json
-from seqclf.runs.processes.process_settings import process_settings
-from seqclf.runs.processes.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
-from seqclf.runs.steps import export, judge, report, score, warned
-from seqclf.runs.threshold_rows import reason_to_hold_out
-from seqclf.settings.data import ALL_FOLDS
-from seqclf.settings.decision import AUTO
-from seqclf.settings.training import RuntimeOptions, TrainConfig
+from seqclf.runs.prepare import open_data, prepare, read_config, reason_to_hold_out, set_up, write_json
+from seqclf.runs.process_settings import process_settings
+from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.runs.steps import export, fit, judge, report, score, warned
+from seqclf.settings.data_settings import ALL_FOLDS
+from seqclf.settings.decision_settings import AUTO
+from seqclf.settings.train_settings import RuntimeOptions, TrainConfig
 from seqclf.survey.outlook import show_outlook
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import (
@@ -73,16 +71,16 @@ class TrainResult(JsonResult):
     def read(cls, run: Path, config: TrainConfig, started: float) -> TrainResult:
         """Return the result of a finished run that began at `started` (see `time.perf_counter`)."""
         result, facts = read_result(run), read_facts(run, config.model_dump())
-        parity = read_json(run / "bundle" / "parity.json")["max_error"] if config.export else None
+        bundle = run / "bundle" if config.export else None
         return cls(
             run=str(run),
             epochs=facts.epochs,
-            bundle=str(run / "bundle") if config.export else None,
+            bundle=None if bundle is None else str(bundle),
             split=result.split,
             independent=result.is_independent,
             use=not result.not_yet,
             **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
-            parity=parity,
+            parity=None if bundle is None else read_json(bundle / "parity.json")["max_error"],
             train_s=facts.seconds or 0.0,
             total_s=round(time.perf_counter() - started, 2),
         )
@@ -114,13 +112,13 @@ def run_training(config: TrainConfig, run: Path, *, prints_verdict: bool = True)
         return TrainResult.read(run, read_config(run), started)
 
 
-def train_claimed(config: TrainConfig, run: Path, prints_verdict: bool, asked: RuntimeOptions) -> TrainingResult:
-    """Run the steps in a folder that no other run may use meanwhile. `asked`: the settings of the user."""
+def train_claimed(config: TrainConfig, run: Path, prints_verdict: bool, runtime: RuntimeOptions) -> TrainingResult:
+    """Run the steps in a folder that no other run may use meanwhile. `runtime`: settings that the user gave."""
     if config.trainer["fast_dev_run"] and run_outputs(run):
         problem = "trains nothing to keep, and the folder holds a run"
         raise InputError("trainer.fast_dev_run", problem, "name another by hydra.run.dir")
     found, replaces = _find_checkpoint(config, run)
-    with claim_run_folder(run, found.checkpoint, replaces), process_settings(asked, config.seed):
+    with claim_run_folder(run, found.checkpoint, replaces), process_settings(runtime, config.seed):
         if not is_first_rank():
             training, _ = set_up(run, found)
             training.check()
@@ -147,13 +145,13 @@ def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]
     return config.model_copy(update={"checkpoint": str(checkpoint)}), config.overwrite
 
 
-def _train(asked: TrainConfig, run: Path, prints_verdict: bool) -> TrainResult | FastDevRunResult:
+def _train(given: TrainConfig, run: Path, prints_verdict: bool) -> TrainResult | FastDevRunResult:
     started = time.perf_counter()
-    prepare(run, asked)
+    prepare(run, given)
     config = read_config(run)
     if prints_verdict:
         none = config.model_copy(update={"decision": config.decision.model_copy(update={"holdout": 0.0})})
-        show_outlook(open_data(run, none), asked.decision, asked.model_dump(), reason_to_hold_out(config))
+        show_outlook(open_data(run, none), given.decision, given.model_dump(), reason_to_hold_out(config))
     with _logging(run, config) as logger:
         run_steps(run, config, [fit], logger=logger)
         if config.trainer["fast_dev_run"]:

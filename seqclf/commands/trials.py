@@ -7,16 +7,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from seqclf.config.composition import CONF
+from seqclf.config.command_keys import CONF, nested_keys
 from seqclf.errors import InputError
-from seqclf.search.metric import OF_TRIALS
-from seqclf.settings.commands import SearchOptions
-from seqclf.settings.override_text import hydra_value
+from seqclf.evaluation.calibration import Calibration
+from seqclf.evaluation.split_result import SplitResult
+from seqclf.settings.command_settings import SearchOptions
+from seqclf.settings.typed_text import did_you_mean, hydra_value
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.state_validation import read_json
@@ -26,6 +28,24 @@ BEST = Path("experiment") / "best.yaml"
 # User attributes of an Optuna trial: its settings, as Optuna's own parameters cannot be lists, and its error.
 SETTINGS, ERROR = "settings", "error"
 MAX_DRAWS = 100  # draws in a row of settings that failed before, after which the search ends
+# Settings of all trials: no bundle and no baseline. With `provisional`, the rows that are held out for a guarantee have
+# no influence on the best settings; all trials must hold out the same ones.
+OF_TRIALS = {"export": False, "baseline": False, "decision.provisional": True}
+SCORES: dict[str, Any] = {"validation": SplitResult, "test": SplitResult, "calibration": Calibration}
+
+
+def require_metric(name: str) -> str:
+    """Return the name of a metric. Raises InputError if its first two parts name no scores of metrics.json.
+
+    >>> require_metric("validation.positive.average_precision")
+    'validation.positive.average_precision'
+    """
+    split, _, metric = name.partition(".")
+    known = [field.name for field in fields(SCORES[split])] if split in SCORES else []
+    if (first := metric.partition(".")[0]) not in known:
+        remedy = did_you_mean(first, known) or f"write one of {', '.join(known) or 'validation.recall'}"
+        raise InputError(f"search.metric={name}", "metrics.json has no such number", remedy)
+    return name
 
 
 def open_study(folder: Path, options: SearchOptions, space: Mapping[str, Any], overrides: Sequence[str]) -> Any:
@@ -90,10 +110,8 @@ def run_trials(
                 completed, failures, result = completed + 1, 0, f"{value:.4f}"
                 study.tell(trial, value)
                 searching.advance()
-            shown = " ".join(
-                f"{key}={f'{one:.4g}' if isinstance(one, float) else one}" for key, one in settings.items()
-            )
-            yield f"trial {trial.number}: {result}  {shown}"
+            shown = {key: f"{one:.4g}" if isinstance(one, float) else one for key, one in settings.items()}
+            yield f"trial {trial.number}: {result}  {' '.join(f'{key}={one}' for key, one in shown.items())}"
     if not completed:
         problem = f"all {len(failed)} trials failed, the last one: {failed[-1][ERROR]}"
         raise InputError(f"search.trials={options.trials}", problem)
@@ -155,15 +173,9 @@ def _values(value: Any, name: str) -> Iterator[Any]:
 
 def write_best(settings: Mapping[str, Any], title: str, path: Path) -> None:
     """Write the settings of a trial to a YAML file, which a command reads by `--config-dir FOLDER experiment=best`."""
-    nested: dict[str, Any] = {}
     chosen = {key: value for key, value in settings.items() if (CONF / key).is_dir()}
+    content = nested_keys({key: value for key, value in settings.items() if key not in chosen})
     if chosen:
-        nested["defaults"] = [{f"override /{group}": name} for group, name in chosen.items()]
-    for key in settings.keys() - chosen.keys():
-        *groups, name = key.split(".")
-        group = nested
-        for part in groups:
-            group = group.setdefault(part, {})
-        group[name] = settings[key]
-    text = yaml.safe_dump(nested, sort_keys=False, allow_unicode=True)
+        content = {"defaults": [{f"override /{group}": name} for group, name in chosen.items()], **content}
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_output(path, f"# @package _global_\n# {title}\n{text}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,24 +13,27 @@ from typing import Any, NamedTuple
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.strategies import StrategyRegistry
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.build import Checked, package_of, targets
+from seqclf.config.build import Checked, Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
-from seqclf.errors import InputError
-from seqclf.runs.processes.process_settings import training_threads, using_threads
-from seqclf.runs.processes.ranks import explained_loss, launching_ranks
-from seqclf.runs.trainer import explained_memory, is_launched_rank, make_task, make_trainer, trainer_error
-from seqclf.settings.training import TrainConfig
+from seqclf.errors import InputError, first_line
+from seqclf.models.embedding import load_vectors
+from seqclf.runs.process_settings import training_threads, using_threads
+from seqclf.runs.ranks import explained_loss, launching_ranks, torchrun_ranks
+from seqclf.settings.train_settings import TrainConfig
+from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.system.run_folder import CURVES, resume_advice
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.best_epoch import HeadStopping, checkpoints, early_stopping
 from seqclf.training.change_structure import StructureSchedule
 from seqclf.training.check_targets import build_callbacks
-from seqclf.training.checkpoint import read_checkpoint, write_checkpoint
+from seqclf.training.checkpoint import AtomicCheckpointIO, read_checkpoint, write_checkpoint
 from seqclf.training.length import epochs_between_checkpoints, resolve_length
 from seqclf.training.network_checks import check_foreign_network
 from seqclf.training.not_finite import NotFiniteSteps
@@ -38,6 +42,9 @@ from seqclf.training.smoothed_monitor import MONITORED
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.task import SequenceTask, load_task, set_by_validation
 from seqclf.training.training_log import EpochRecord, TrainingProgress, show_epoch
+
+FORKS = ("spawn", "fork", "notebook")  # endings of the names of strategies whose launcher forks this process
+DDP = "use trainer.strategy=ddp"
 
 
 class Hooks(NamedTuple):
@@ -131,11 +138,13 @@ class Training:
         try:
             yield
         except MisconfigurationException as error:  # a callback that needs a logger, for example
-            raise trainer_error(error) from None
+            raise InputError("trainer", first_line(error)) from None
         except Terminated as end:
             end.advice = resume_advice(self.folder, self.config.checkpoint)
-            if is_launched_rank(self.trainer):
-                end.code = 0  # with another exit code, the launcher would kill rank 0, which may still be writing
+            environment = getattr(self.trainer.strategy, "cluster_environment", None)
+            if not self.trainer.is_global_zero and isinstance(environment, LightningEnvironment):
+                # Lightning has launched this rank. With another exit code, it would kill rank 0, which may be writing.
+                end.code = 0
             raise
 
     @property
@@ -145,9 +154,6 @@ class Training:
         has_all_epochs = trainer.max_epochs is not None and 0 <= trainer.max_epochs <= trainer.current_epoch
         return has_all_epochs or 0 <= trainer.max_steps <= trainer.global_step
 
-    def _is_at_the_end(self, checkpoint: Path) -> bool:
-        return read_checkpoint(checkpoint)["global_step"] == self.trainer.global_step
-
     def checkpoint(self) -> Path:
         """Return the checkpoint of the finished model: the best one, or else the last one. Call it after `run`."""
         hooks, resumed, best = self.hooks, self.hooks.resumed, self.hooks.best.best_model_path
@@ -155,7 +161,8 @@ class Training:
             write_checkpoint(hooks.last_path, resumed.read_bytes())
         # Without validation there is no best checkpoint, but a last checkpoint.
         places = [] if self.config.monitor and best else [hooks.last_path, *([resumed] if resumed else [])]
-        last = (path for path in places if path.is_file() and self._is_at_the_end(path))
+        step = self.trainer.global_step
+        last = (path for path in places if path.is_file() and read_checkpoint(path)["global_step"] == step)
         chosen = next(last, Path(best) if best else newest_checkpoint(hooks.last_path.parent))
         if chosen is None:
             raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
@@ -168,13 +175,12 @@ class Training:
 
     def load(self, checkpoint: Path) -> SequenceTask:
         """Return the task of a file of this training, so that the evaluated model is the one that others load."""
-        return load_task(checkpoint, trust=trusted(self.config)).to(self.device)
+        return load_task(checkpoint, trust=trusted(self.config.model_dump())).to(self.device)
 
 
-def trusted(config: TrainConfig) -> set[str]:
-    """Return the packages that a config names. They are trusted, because their code has run already."""
-    plain = config.model_dump()
-    return {package_of(target) for part in ("model", "loss") for _, target in targets(plain[part], part)}
+def trusted(settings: Mapping[str, Any]) -> set[str]:
+    """Return the packages that settings name. They are trusted, because their code has run already."""
+    return {package_of(target) for part in ("model", "loss") for _, target in targets(settings[part], part)}
 
 
 def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
@@ -188,10 +194,9 @@ def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
 
 def take_weights(task: SequenceTask, checkpoint: Path) -> None:
     """Let a task start from the weights of a checkpoint. Raises InputError if they are those of another model."""
-    trust = {package_of(target) for part in ("model", "loss") for _, target in targets(task.hparams[part], part)}
     if not checkpoint.is_file():
         raise InputError(f"start={checkpoint}", "no such file")
-    other = load_task(checkpoint, trust)  # the packages of this task have run their code already
+    other = load_task(checkpoint, trusted(task.hparams))
     if differs := what_differs(task.hparams, other.hparams):
         remedy = "train with its settings, and data.encoders=BUNDLE/encoders of its bundle"
         raise InputError(f"start={checkpoint}", f"has other {differs}", remedy)
@@ -225,3 +230,67 @@ def run_trainer(
 def shortest_tokens(splits: Mapping[str, Split]) -> int:
     """Return the number of tokens of the shortest sequence."""
     return min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
+
+
+def make_task(config: TrainConfig, dataset: Dataset) -> SequenceTask:
+    """Return the task of a config, with the dataset's pretrained vectors in its network, or raise InputError."""
+    blocks: tuple[Any, Any, Any] = (config.model, config.loss, config.model_dump()["optimizer"])
+    task = SequenceTask(dataset.description(), *blocks, config.monitor, config.seed)
+    for name, vectors in dataset.vectors().items():
+        load_vectors(task.model, name, vectors)
+    task.make_optimizer(steps=1)  # raises InputError for impossible settings before any file is written
+    return task
+
+
+def make_trainer(settings: Config, hooks: list[Callback], run: Path, rank_timeout_s: float) -> pl.Trainer:
+    """Return a Trainer for the config group `trainer` with the callbacks `hooks`, or raise InputError."""
+    strategy = settings["strategy"]
+    if str(strategy).endswith(FORKS):
+        problem = "its processes are forks, whose training is lost to this one"
+        raise InputError(f"trainer.strategy={strategy}", problem, DDP)
+    fixed = {
+        "callbacks": hooks,
+        "enable_progress_bar": False,  # `TrainingProgress` shows a progress bar over all epochs
+        # Loggers are opened later, on rank 0 only, after the settings have been checked.
+        "logger": False,
+        "default_root_dir": run,
+        "plugins": [AtomicCheckpointIO()],
+        "enable_model_summary": False,
+    }
+    try:
+        trainer = pl.Trainer(**{**settings, **fixed})
+        if trainer.world_size > 1 and isinstance(strategy, str):  # a name takes no arguments, such as the timeout
+            entry = StrategyRegistry["ddp" if strategy == "auto" else strategy]
+            arguments = {**entry["init_params"], "timeout": timedelta(seconds=rank_timeout_s)}
+            trainer = pl.Trainer(**{**settings, **fixed, "strategy": entry["strategy"](**arguments)})
+        # Lightning raises RuntimeError for duplicate callbacks.
+    except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:
+        raise InputError("trainer", first_line(error)) from None
+    ranks = torchrun_ranks()
+    if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train a model of its own
+        problem = f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started"
+        raise InputError(f"trainer.strategy={strategy}", problem, DDP)
+    return trainer
+
+
+def device_of(settings: Mapping[str, Any]) -> torch.device:
+    """Return the device on which a Trainer with settings of the config group `trainer` computes."""
+    chosen: dict[str, Any] = {key: settings[key] for key in ("accelerator", "devices") if key in settings}
+    return pl.Trainer(**chosen, barebones=True).strategy.root_device
+
+
+@contextmanager
+def explained_memory(task: SequenceTask, batches: SequenceDataModule) -> Iterator[None]:
+    """Convert an out-of-memory error in the block into an InputError that describes the last training batch."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        (rows, longest), limit = task.batch_shape, batches.batching.max_tokens
+        lengths = batches.splits["train"].sequences.lengths
+        remedy = f"lower batching.max_tokens (now {limit})"
+        if limit < 2 * longest:  # a batch of one sequence may exceed the limit
+            remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"
+        problem = f"out of memory with a batch of {rows:,} sequences of up to {longest:,} tokens"
+        raise InputError(f"step {task.global_step + 1}", problem, f"{remedy}, or the size of the model") from None

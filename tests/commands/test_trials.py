@@ -8,12 +8,12 @@ from unittest.mock import Mock
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from seqclf.config.composition import compose_config
+from seqclf.commands import trials
+from seqclf.commands.trials import as_overrides, open_study, read_metric, run_trials, suggest, write_best
+from seqclf.config.hydra_config import compose_config
 from seqclf.errors import InputError
-from seqclf.search import trials
-from seqclf.search.trials import as_overrides, open_study, read_metric, run_trials, suggest, write_best
 from seqclf.settings.base import parse_options
-from seqclf.settings.commands import SearchOptions, check_space
+from seqclf.settings.command_settings import SearchOptions, check_space
 
 optuna = pytest.importorskip("optuna")
 

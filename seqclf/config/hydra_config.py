@@ -1,6 +1,7 @@
-"""Run a command: compose its config with Hydra, call its function, and print the result as one JSON line.
+"""Configs that Hydra composes: that of a command, whose function is called with it, and that of a Python program.
 
-An error that the user can fix is one line on stderr and exit code 2. Any other is a bug, with a traceback.
+An error of a command that the user can fix is one line on stderr and exit code 2. Any other is a bug, with a traceback.
+A program may use Hydra too, so a composition restores the global state that Hydra shares between all threads.
 """
 
 from __future__ import annotations
@@ -8,27 +9,93 @@ from __future__ import annotations
 import os
 import re
 import sys
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hydra
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobRuntime
 from hydra.types import RunMode
+from hydra.version import VersionBase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.arguments import TypedArguments
-from seqclf.config.documentation import CONF
+from seqclf.config.arguments import TypedArguments, missing_key
+from seqclf.config.build import Config, locate
+from seqclf.config.command_keys import CONF, LOGGERS, NODES, nested_defaults
+from seqclf.config.hints import fail, user_error
 from seqclf.config.override_checks import HydraArguments
-from seqclf.config.user_errors import fail, user_error
 from seqclf.errors import InputError, first_line
 from seqclf.settings.base import parse_options
-from seqclf.settings.override_text import key_of
+from seqclf.settings.typed_text import key_of
 from seqclf.system import signals
 from seqclf.system.json_result import print_result
 from seqclf.system.run_folder import FAILURE, remove_empty_folder
+from seqclf.system.search_path import remove_working_folder
+
+_LOCK = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The composed config of a command, with Hydra's settings in the node `hydra`.
+
+    >>> compose_config("train", ["model=gru", "model.hidden_size=32"]).plain()["model"]["hidden_size"]
+    32
+    """
+
+    config: DictConfig
+
+    @property
+    def run_folder(self) -> Path:
+        """Absolute path of the run folder (`hydra.run.dir`)."""
+        return Path(self.config.hydra.run.dir).absolute()
+
+    def plain(self) -> Config:
+        """Return the config as plain Python values, without the node `hydra`. A missing value is OmegaConf's error."""
+        keys = [str(key) for key in self.config if key != "hydra"]
+        config = OmegaConf.masked_copy(self.config, keys)
+        container: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return container
+
+
+def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
+    """Compose conf/`name`.yaml with overrides. Raises exceptions of Hydra and OmegaConf (see `hydra_error`)."""
+    load_hydra_plugins()
+    with _LOCK:
+        base, application = VersionBase.instance(), GlobalHydra.instance()
+        version, outer = base.version_base, application.hydra
+        application.clear()  # Hydra does not allow a second initialization
+        try:
+            with initialize_config_dir(str(CONF), JobRuntime.instance().get("name"), version_base="1.3"):
+                return Composition(compose(name, [f"hydra.job.name={name}", *overrides], return_hydra_config=True))
+        finally:
+            base.version_base, application.hydra = version, outer
+            GlobalHydra.set_instance(application)
+
+
+def load_hydra_plugins() -> None:
+    """Import Hydra's plugins, except plugins in the working folder, and store the keys of the tree of settings.
+
+    Hydra does not import plugins a second time.
+    """
+    store = ConfigStore.instance()
+    for name, path in NODES.items():
+        store.store(name, nested_defaults(locate(path)), group="logger" if name in LOGGERS else None)
+    before = sys.path[:]
+    remove_working_folder()
+    try:
+        Plugins.instance()
+    finally:
+        sys.path[:] = before
 
 
 def run_command(name: str, function: Callable[[Any], Any]) -> None:
@@ -107,8 +174,7 @@ def sweep_name() -> str | None:
 
 def hydra_error(error: BaseException, typed: TypedArguments) -> InputError:
     """Convert an error that the user can fix to an InputError. `typed`: arguments of the failed command."""
-    known = user_error(error, _known_run_folder())
-    if known is not None:
+    if known := user_error(error, run_folder() if HydraConfig.initialized() else None):
         return known
     while not str(error).strip() and error.__cause__ is not None:
         error = error.__cause__
@@ -121,18 +187,10 @@ def hydra_error(error: BaseException, typed: TypedArguments) -> InputError:
     # OmegaConf's `full_key` is the missing key or a key that refers to the missing key. The pattern uses `full_key`
     # only if its last part is the missing key.
     if unset := re.search(r"Missing mandatory value: (\S+)(?:\s+full_key: (\S+\.\1)$)?", str(error), re.MULTILINE):
-        return typed.missing_key(unset[2] or unset[1])
+        return missing_key(unset[2] or unset[1])
     if merged := re.match(r"Error merging override (.*)", lines[0]):
-        key = key_of(merged[1])
-        if above := next((path for path, value in typed.keys.items() if _is_in_list(key, path, value)), None):
+        lists = (path for path, value in typed.keys.items() if isinstance(value, list))
+        if above := next((path for path in lists if key_of(merged[1]).startswith(f"{path}.")), None):
             return InputError(merged[1], f"{above} is one list", f"give it as a whole: '{above}=[…]'")
         return InputError(merged[1], f"does not fit the config ({first_line(error.__cause__ or error)})")
     return InputError(None, " ".join(lines[:8]))
-
-
-def _is_in_list(key: str, path: str, value: Any) -> bool:
-    return isinstance(value, list) and key.startswith(f"{path}.")
-
-
-def _known_run_folder() -> Path | None:
-    return run_folder() if HydraConfig.initialized() else None

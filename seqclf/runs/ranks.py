@@ -26,7 +26,7 @@ from seqclf.system.run_folder import is_first_rank, remove_empty_folder
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-    from seqclf.settings.training import TrainConfig
+    from seqclf.settings.train_settings import TrainConfig
 
 
 class Ranks(NamedTuple):

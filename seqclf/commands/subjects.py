@@ -28,9 +28,9 @@ from seqclf.evaluation.slices import JudgedRows, Slice, check_times, slices_by_p
 from seqclf.report.reported import Reported, of_run, run_dataset, worst_mistakes
 from seqclf.report.run_files import read_result, read_run
 from seqclf.settings.base import parse_options
-from seqclf.settings.commands import EvaluateConfig
-from seqclf.settings.data import DataOptions
-from seqclf.settings.decision import DecisionOptions
+from seqclf.settings.command_settings import EvaluateConfig
+from seqclf.settings.data_settings import DataOptions
+from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
 from seqclf.system.version import package_versions
@@ -117,10 +117,8 @@ def evaluated_bundle(config: EvaluateConfig) -> EvaluatedModel:
     found: JsonObject = {"refused": len(refused), "unknown_labels": predicted.unknown, "provider": classifier.provider}
     parts = {"no_cuda": classifier.no_cuda, "moved": [each.to_dict() for each in predicted.moved]}
     counts = SplitCounts(used=len(rows.labels), refused=len(refused), unknown_labels=predicted.unknown)
-    facts, source = (
-        Facts(no_baseline=OF_BUNDLE, data={"test": counts}, warnings=[*lines, *refused]),
-        str(config.data["test"]),
-    )
+    facts = Facts(no_baseline=OF_BUNDLE, data={"test": counts}, warnings=[*lines, *refused])
+    source = str(config.data["test"])
     return EvaluatedModel(
         models=[scores],
         facts=facts,
@@ -155,9 +153,8 @@ def _predicted(
     classifier: Classifier, options: DataOptions, positive: str | None, time: str | None, *, explain: bool
 ) -> tuple[Scores, LabelledPredictions]:
     source, table = labelled_sources(classifier, options, "test")
-    predicted = predict_labelled(
-        classifier, source, options.label, table, group=options.group, time=time, explain=explain
-    )
+    columns = {"group": options.group, "time": time}
+    predicted = predict_labelled(classifier, source, options.label, table, **columns, explain=explain)
     scores = Scores(
         role=NETWORK,
         name=NETWORK,
@@ -216,8 +213,8 @@ def _chosen(models: list[Scores], settings: dict[str, Any], config: EvaluateConf
     if not judging:
         raise InputError("scores", "hold no rows to judge by", "score the split validation or test")
     if config.split not in (None, *judging):
-        problem = f"the splits are {', '.join(judging)}"
-        raise InputError(f"split={config.split}", "does not judge this model", problem)
+        remedy = f"the splits are {', '.join(judging)}"
+        raise InputError(f"split={config.split}", "does not judge this model", remedy)
     if config.positive is not None:
         check_positive(config.positive, models[-1].classes, "positive")
         models = [replace(scores, positive=config.positive) for scores in models]
@@ -233,13 +230,13 @@ def _without_rows(path: Path, models: list[Scores], settings: dict[str, Any]) ->
         raise InputError(where, "the rows of the run have no ids of their own", "train with data.id=COLUMN")
     if split not in models[-1].splits:
         raise InputError(where, "there are no rows to set a threshold", "score the split validation too")
+    remedy = "give a text file of ids, one a line"
     try:
         named = sorted(filter(None, {line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()}))
     except (OSError, ValueError) as error:
-        remedy = "give a text file of ids, one a line"
         raise InputError(where, f"cannot be read ({first_line(error)})", remedy) from None
     if not named:
-        raise InputError(where, "names no row", "give a text file of ids, one a line")
+        raise InputError(where, "names no row", remedy)
     found = Counter[str](np.asarray(models[-1].splits[split].ids).tolist())
     if other := next((name for name in named if found[name] != 1), None):
         if found[other]:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
-from seqclf.settings.override_text import argument, label_text, quoted
+from seqclf.settings.typed_text import argument, label_text, quoted
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1) | st.from_regex(
     r"[\w\\'\"${} ,.]+", fullmatch=True

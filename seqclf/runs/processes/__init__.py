@@ -1,1 +1,0 @@
-"""Processes of a training: ranks, and the settings of PyTorch that a run changes and restores."""
