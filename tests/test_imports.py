@@ -59,7 +59,7 @@ LIGHT = [
     "commands.evaluate",
     "commands.compare",
     "commands.doctor",
-    "bundle.soundness_checks",
+    "bundle.soundness",
     "evaluation.judge",
     "report.run_comparison",
     "report.subjects",

@@ -29,7 +29,7 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.bundle.rows.sequence_reader import MAX_TOKENS
+from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError

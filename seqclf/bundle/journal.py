@@ -21,11 +21,10 @@ import numpy as np
 import onnxruntime
 import pyarrow as pa
 
-from seqclf.bundle.limits import LimitError
+from seqclf.bundle.drift import LimitError, RowSample
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Counts, Result
-from seqclf.bundle.rows.windows import PredictWindows, Window
-from seqclf.bundle.training_memory import RowSample
+from seqclf.bundle.windows import PredictWindows, Window
 from seqclf.data.reading.object_store import is_object_url
 from seqclf.data.reading.sources import Source, cache_folder, source_state
 from seqclf.documents.terminal import show_note

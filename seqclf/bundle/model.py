@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.limits import NO_LIMITS, Limits
+from seqclf.bundle.drift import NO_LIMITS, Limits, RowSample
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
-from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
-from seqclf.bundle.rows.row_memory import RowMemory
-from seqclf.bundle.rows.sequence_reader import (
+from seqclf.bundle.python_rows import PythonRows, require_unchanged_fields
+from seqclf.bundle.reference_data import Rows, TrainingMemory
+from seqclf.bundle.sequence_reader import (
     BatchLimits,
+    RowMemory,
     WholeSequences,
     read_sequences,
 )
-from seqclf.bundle.rows.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
-from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
+from seqclf.bundle.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import StrangeMeasures, check_encoded_lengths, check_rows

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanations.explanation import explain_shown
+from seqclf.bundle.drift import Moved, RowSample
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.training_memory import Moved, RowSample
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.ragged import row_inputs

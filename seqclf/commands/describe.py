@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from seqclf.bundle.row_writers import check_output_path
+from seqclf.bundle.outputs import check_output_path
 from seqclf.data.prepare_data import prepare
 from seqclf.documents.terminal import show_section
 from seqclf.evaluation.holdout import chosen_by_validation

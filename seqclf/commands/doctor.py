@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqclf.bundle.soundness import Soundness, Subject
-from seqclf.bundle.soundness_checks import examine
+from seqclf.bundle.soundness import Soundness, Subject, examine
 from seqclf.documents.blocks import Table
 from seqclf.documents.formatting import plain_number
 from seqclf.documents.terminal import show_table

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from seqclf.bundle import manifest
-from seqclf.bundle.row_writers import check_output_path
+from seqclf.bundle.outputs import check_output_path
 from seqclf.config.documentation import flat_keys
 from seqclf.errors import InputError
 from seqclf.evaluation.judge import compare_with, judge

@@ -12,17 +12,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from seqclf.bundle.explanations.explanation import explain_source, explanations_schema
-from seqclf.bundle.explanations.explanation_lines import show_token_bars
+from seqclf.bundle.drift import Limits, Moved, RowSample
+from seqclf.bundle.explanation import explain_source, explanations_schema
 from seqclf.bundle.journal import open_journal, run_identity
-from seqclf.bundle.limits import Limits
 from seqclf.bundle.outputs import check_output, open_output
 from seqclf.bundle.predictions import Counts, Result
 from seqclf.bundle.ray_engine import RayEngine
-from seqclf.bundle.rows.windows import PredictWindows, Window, id_type
-from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.table_predictions import table_schema
-from seqclf.bundle.training_memory import Moved, RowSample
+from seqclf.bundle.runtime import Classifier, table_schema
+from seqclf.bundle.token_bars import show_token_bars
+from seqclf.bundle.windows import PredictWindows, Window, id_type
 from seqclf.data.reading.sources import Source, fetched, local_files
 from seqclf.data.schema.schema import Label
 from seqclf.documents.terminal import show_line, show_note

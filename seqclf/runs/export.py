@@ -12,9 +12,9 @@ import torch
 
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
+from seqclf.bundle.reference_data import TrainingMemory
 from seqclf.bundle.session import open_session, require_shape
 from seqclf.bundle.step_model import open_step
-from seqclf.bundle.training_memory import TrainingMemory
 from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.bundle.training_memory import Rows, TrainingMemory
+from seqclf.bundle.reference_data import Rows, TrainingMemory
 from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset

@@ -16,11 +16,10 @@ from bundle.test_malformed import write_signed
 from onnx import helper, numpy_helper
 from support.untrained_task import data_options, export_table, make_task
 
-from seqclf.bundle import soundness_checks
+from seqclf.bundle import soundness
+from seqclf.bundle.reference_data import Rows, TrainingMemory
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.soundness import Subject
-from seqclf.bundle.soundness_checks import CHECKS, GATES, examine
-from seqclf.bundle.training_memory import Rows, TrainingMemory
+from seqclf.bundle.soundness import CHECKS, GATES, Subject, examine
 from seqclf.config.command import run
 from seqclf.data.prepare_data import prepare
 from seqclf.runs.export import write_bundle
@@ -30,7 +29,7 @@ NAMES = [function.__name__.replace("_", " ") for function in CHECKS]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(soundness_checks, "SECONDS", 0.001)
+    monkeypatch.setattr(soundness, "SECONDS", 0.001)
 
 
 def examined(folder):
@@ -358,5 +357,5 @@ def test_two_packages_with_the_same_files_fail_packages(monkeypatch, installed, 
         return Installed(*installed[name])
 
     monkeypatch.setattr(metadata, "distribution", distribution)
-    passed, figure, _ = soundness_checks.packages(Subject(Path()))
+    passed, figure, _ = soundness.packages(Subject(Path()))
     assert (passed, figure) == (not clashes, clashes)

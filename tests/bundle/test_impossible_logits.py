@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqclf.bundle.rows.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.step_model import Read
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError

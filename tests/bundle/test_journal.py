@@ -16,12 +16,12 @@ import pytest
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle import journal, model
+from seqclf.bundle.drift import LimitError, RowSample
 from seqclf.bundle.journal import WINDOW, Journal, journal_folder, open_journal
-from seqclf.bundle.limits import LimitError
 from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.outputs import check_output
+from seqclf.bundle.reference_data import Rows, TrainingMemory
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
 from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
@@ -30,10 +30,10 @@ from seqclf.runs.export import write_bundle
 ROWS, WINDOW_ROWS = 205, 20
 SMALL = {  # many windows, parts and thinnings of the sample
     "seqclf.bundle.model.WINDOW_ROWS": WINDOW_ROWS,
-    "seqclf.bundle.explanations.explanation.WINDOW_ROWS": WINDOW_ROWS,
-    "seqclf.bundle.explanations.explanation.WINDOW_TOKENS": 30,
+    "seqclf.bundle.explanation.WINDOW_ROWS": WINDOW_ROWS,
+    "seqclf.bundle.explanation.WINDOW_TOKENS": 30,
     "seqclf.bundle.outputs.PART_ROWS": 50,
-    "seqclf.bundle.training_memory.MAX_ROWS": 50,
+    "seqclf.bundle.drift.MAX_ROWS": 50,
 }
 KILLED = """
 import importlib, json, os, signal, sys

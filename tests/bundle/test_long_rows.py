@@ -12,9 +12,9 @@ import pytest
 from support.untrained_task import data_options, export_table
 
 from seqclf.batching.collate import pad
-from seqclf.bundle.rows import row_memory, sequence_reader
-from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
+from seqclf.bundle import sequence_reader
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.config.documentation import default_settings
 from seqclf.data.encoding import encoders
 from seqclf.data.prepare_data import prepare
@@ -69,7 +69,7 @@ def short_limits(monkeypatch):
     monkeypatch.setattr(sequence_reader, "MAX_TOKENS", LONG)
     monkeypatch.setattr(sequence_reader, "LONG_ROW", LONG)
     monkeypatch.setattr(sequence_reader, "LONG_ROW_CHUNK", 5)
-    monkeypatch.setattr(row_memory, "LONG_ROW", LONG)
+    monkeypatch.setattr(sequence_reader, "LONG_ROW", LONG)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def limited(folder, length, monkeypatch):
     classifier = Classifier(folder, device="cpu", threads=2)
     fields, _ = pad(encode(classifier, rows_of([length])), np.array([0]))
     memory = 2 * classifier.row_memory.needed(fields, length)
-    monkeypatch.setattr(row_memory, "available_memory", lambda: memory)
+    monkeypatch.setattr(sequence_reader, "available_memory", lambda: memory)
     return classifier
 
 
@@ -183,7 +183,7 @@ def test_the_memory_of_attention_grows_with_the_square_of_the_length(attention, 
     fields, _ = pad(encode(attention, rows_of([4])), np.array([0]))
     assert memory.needed(fields, 6001) == pytest.approx(memory._measure(fields, 6001)[0], rel=0.1)
     assert memory.needed(fields, 600_000) == pytest.approx(4 * memory.needed(fields, 300_000), rel=0.01)
-    monkeypatch.setattr(row_memory, "available_memory", lambda: 24e9)
+    monkeypatch.setattr(sequence_reader, "available_memory", lambda: 24e9)
     error = memory.errors(Ragged(np.array([0, 600_000]), {"tokens": np.zeros(600_000, np.int32)}))[0]
     assert error.startswith("has 600,000 tokens; this model needs about 2,") and "limit of 12.0 GB" in error
 

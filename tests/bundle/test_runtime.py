@@ -16,8 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import model
-from seqclf.bundle.rows import sequence_reader
+from seqclf.bundle import model, sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError

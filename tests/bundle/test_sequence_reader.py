@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from bundle.conftest import sequences_of
 
-from seqclf.bundle.rows.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.step_model import Read
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
@@ -62,7 +62,7 @@ def test_an_error_of_a_batch_is_one_line_and_ends_the_reading():
 
 def test_predictions_do_not_depend_on_the_number_of_threads(exported, monkeypatch):
     bundle = exported("events")
-    monkeypatch.setattr("seqclf.bundle.rows.sequence_reader.MAX_TOKENS", 40)
+    monkeypatch.setattr("seqclf.bundle.sequence_reader.MAX_TOKENS", 40)
     one, four = (Classifier(bundle.folder, device="cpu", threads=threads) for threads in (1, 4))
     sequences = sequences_of("events") * 20
     assert np.array_equal(one.predict_proba(sequences), four.predict_proba(sequences))

@@ -92,7 +92,7 @@ def _export_of_file(folder: Path, kind: str) -> None:
 def _export_kind(folder: Path, kind: str) -> None:
     from support.untrained_task import data_options, make_task
 
-    from seqclf.bundle.training_memory import Rows, TrainingMemory
+    from seqclf.bundle.reference_data import Rows, TrainingMemory
     from seqclf.data.prepare_data import prepare
     from seqclf.runs.export import write_bundle
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.rows.sequence_reader import BatchLimits, batches_by_length
+from seqclf.bundle.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode, static_of, tokens_of

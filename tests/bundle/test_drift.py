@@ -10,10 +10,10 @@ import pytest
 from scipy.special import stdtr
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.bin_shifts import two_sided
+from seqclf.bundle.drift import MAX_ROWS, RowSample, two_sided
+from seqclf.bundle.reference_data import Rows, TrainingMemory
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
-from seqclf.bundle.training_memory import MAX_ROWS, Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
 from seqclf.data.encoding.encoders import encode, make_encoders
 from seqclf.data.prepare_data import prepare

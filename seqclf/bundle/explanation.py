@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude
-from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
-from seqclf.bundle.rows.windows import RunWindows, id_type, run_windows, source_windows
-from seqclf.bundle.table_predictions import to_library
+from seqclf.bundle.occlusion import Contributions, Score, apart_fields, log_odds, occlude
+from seqclf.bundle.predictions import Result, SequencePrediction, row_ids, to_library
+from seqclf.bundle.windows import RunWindows, id_type, run_windows, source_windows
 from seqclf.data.encoding.encoders import encode, static_of, token_texts
 from seqclf.data.encoding.token_table import DescribedRow
 from seqclf.data.field_spec import PARENTS
