@@ -34,7 +34,7 @@ from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import default_settings
 from seqclf.errors import InputError
 from seqclf.models.onnx.exporter import export_onnx
-from seqclf.system.environment import resident_mb
+from seqclf.system.resources import resident_mb
 
 Rows = list[dict[str, Any]]
 

@@ -28,7 +28,7 @@ from seqclf.data.field_spec import FieldSpec, kind_of
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
 from seqclf.system.atomic_files import scratch_folder
-from seqclf.system.threads import available_memory
+from seqclf.system.resources import available_memory
 
 MAX_TOKENS = 2048  # maximum number of tokens in a batch on a CPU, including padding
 BATCH_OVERHEAD = 5.0  # cost of one more batch, in rows per time step: more padding is cut off into a batch of its own

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from seqclf.errors import InputError, first_line
 from seqclf.system.atomic_files import DISK
-from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
+from seqclf.system.resources import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.version import DISTRIBUTION, RUNTIME
 
 NO_HOME = "Could not determine home directory."  # message of `Path.expanduser`

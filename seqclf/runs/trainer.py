@@ -22,7 +22,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.models.embedding import load_vectors
 from seqclf.runs.processes.ranks import torchrun_ranks
 from seqclf.settings.training import TrainConfig
-from seqclf.system.memory_errors import is_out_of_memory
+from seqclf.system.resources import is_out_of_memory
 from seqclf.training.checkpoint import AtomicCheckpointIO
 from seqclf.training.task import SequenceTask
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from seqclf.system.atomic_files import call_in_child
 from seqclf.system.durations import duration_text
-from seqclf.system.file_locks import call_in_child
 
 Item = TypeVar("Item")
 DELAY_S = 1.5  # seconds; shorter work shows no progress line

@@ -25,8 +25,8 @@ from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.smoothed_choice import MONITORED
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
-from seqclf.system.environment import resident_mb
 from seqclf.system.json_result import JsonObject
+from seqclf.system.resources import resident_mb
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, epoch_scores
 
 MAX_LOGGED_CLASSES = 50

@@ -21,7 +21,7 @@ from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.runs.export import write_bundle
-from seqclf.system.environment import STATUS
+from seqclf.system.resources import STATUS
 from seqclf.training.task import SequenceTask
 
 FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention", "hidden_size": 48}
@@ -227,7 +227,7 @@ def test_whole_long_rows_are_read_one_at_a_time_and_give_their_memory_back():
 PEAK = """
 import sys
 from seqclf.bundle.runtime import Classifier
-from seqclf.system.environment import peak_mb
+from seqclf.system.resources import peak_mb
 classifier = Classifier(sys.argv[1], device="cpu", threads=1)
 for length in (2000, 200_000):
     assert classifier.predict([[1, 2] * (length // 2)])[0]["error"] is None
