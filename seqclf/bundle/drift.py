@@ -1,4 +1,4 @@
-"""Which fields of new rows moved since training, and limits of how unlike training new rows may be.
+"""Drift: which fields of new rows differ from the reference data, and limits of how unlike these new rows may be.
 
 Tests compare the shares of bins in new rows with those in the reference data. Rows may come in groups. The share m of a
 bin is the mean over N rows of the proportion p_i of a row's tokens in the bin. Rows of a group are alike, so the
@@ -23,7 +23,7 @@ from typing import TypeVar
 import numpy as np
 
 from seqclf.bundle.predictions import Counts, Predictions, Result
-from seqclf.bundle.reference_data import Bins, BinShares, Rows, TrainingMemory, bin_shares
+from seqclf.bundle.reference_data import Bins, BinShares, PredictedRows, ReferenceData, bin_shares
 from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.data.ragged import take
 from seqclf.documents.formatting import percent, plain_number, shortened
@@ -31,7 +31,7 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 MIN_ROWS = 20  # fewer new rows are not compared
-LEVEL = 0.05  # probability that any bin of unchanged data is found to have moved
+LEVEL = 0.05  # probability that any bin of unchanged data is found to drift
 MAX_ROWS = 20_000  # rows of a sample
 MIN_DISTANCE = 0.05  # a smaller distance moves few predictions, but is beyond chance in a million rows
 # Columns of a sample; the spaces keep them apart from fields.
@@ -39,7 +39,7 @@ SAMPLING, GROUPS, NUMBER = "sampling key", "group key", "row number"
 RATE, DRAWN = "sampling rate", "rows drawn"  # further keys of the dict that `added_since` returns
 
 
-def moved_bins(old: BinShares, new: BinShares, tests: int) -> np.ndarray:
+def drifted_bins(old: BinShares, new: BinShares, tests: int) -> np.ndarray:
     """Return (B,) True for each bin whose share differs by more than chance.
 
     `tests`: bins of all fields; the level of the test of each bin is `LEVEL` / `tests` (Bonferroni).
@@ -51,8 +51,8 @@ def moved_bins(old: BinShares, new: BinShares, tests: int) -> np.ndarray:
     old_variance = np.maximum(old.variance, old_groups**-2)
     variance = np.maximum(np.maximum(new.variance, old_variance * old.rows / new.rows), groups**-2)
     t = np.abs(new.mean - old.mean) / np.sqrt(old_variance + variance)
-    moved: np.ndarray = two_sided(t, min(old_groups, groups) - 1) < LEVEL / tests
-    return moved
+    drifts: np.ndarray = two_sided(t, min(old_groups, groups) - 1) < LEVEL / tests
+    return drifts
 
 
 def two_sided(t: np.ndarray, freedom: float) -> np.ndarray:
@@ -72,11 +72,11 @@ def two_sided(t: np.ndarray, freedom: float) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moved(JsonResult):
-    """A field of new data that differs from the memory by more than chance.
+class FieldDrift(JsonResult):
+    """A field of new data that differs from the reference data by more than chance.
 
     `distance`: total variation distance, half the sum of the absolute differences of the shares of its bins. `of`:
-    "median", or the value whose share moved most. `before`, `after`: median or share in the memory and in the new data.
+    "median", or the value whose share changed most. `before`, `after`: median or share in the old and in the new data.
     """
 
     field: str
@@ -90,8 +90,8 @@ class Moved(JsonResult):
         return f"{self.field}: {self.of} {text(self.before)} → {text(self.after)} (distance {self.distance:.2f})"
 
 
-def moved_field(field: str, bins: Bins, before: np.ndarray, after: np.ndarray) -> Moved:
-    """Return how a field moved. `before`, `after`: (K + 2,) means of the proportions."""
+def field_drift(field: str, bins: Bins, before: np.ndarray, after: np.ndarray) -> FieldDrift:
+    """Return the drift of a field. `before`, `after`: (K + 2,) means of the proportions."""
     old, new = (np.diff(mean, prepend=0.0) if bins.is_number else mean for mean in (before, after))
     bin, distance = int(np.abs(new - old).argmax()), round(float(np.abs(new - old).sum()) / 2, 4)
     of, pair = shortened(bins.texts[bin], 40), [old[bin], new[bin]]
@@ -101,7 +101,7 @@ def moved_field(field: str, bins: Bins, before: np.ndarray, after: np.ndarray) -
         if medians[0] != medians[1] and medians[1] in bins.values[1:-1]:
             of, pair = "median", medians
     start, end = (float(f"{value:.6g}") for value in pair)
-    return Moved(field=field, distance=distance, of=of, before=start, after=end)
+    return FieldDrift(field=field, distance=distance, of=of, before=start, after=end)
 
 
 class RowSample:
@@ -110,21 +110,21 @@ class RowSample:
     `rate`: probability of a row. `drawn`: number of rows so far, of which some are in the sample.
     """
 
-    def __init__(self, memory: TrainingMemory):
-        self.memory, self.rate, self.random, self.drawn = memory, 1.0, np.random.default_rng(0), 0
+    def __init__(self, reference: ReferenceData):
+        self.reference, self.rate, self.random, self.drawn = reference, 1.0, np.random.default_rng(0), 0
         # Proportions by name, and the keys, groups and numbers of the sampled rows, in the order of the rows.
         self.columns: dict[str, np.ndarray] = {}
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: PredictedRows) -> None:
         """Measure the next rows. Either all calls have groups, or none."""
-        if not self.memory.fields:
+        if not self.reference.fields:
             return
         keys = self._next_keys(len(rows.lengths))
         chosen = np.flatnonzero(keys < self.rate)
         numbers = self.drawn - len(keys) + chosen
         groups = None if rows.groups is None else rows.groups[chosen]
-        rows = Rows(take(rows.sequences, chosen), rows.lengths[chosen], rows.probabilities[chosen], groups)
-        found = {**self.memory.proportions(rows), SAMPLING: keys[chosen], NUMBER: numbers}
+        rows = PredictedRows(take(rows.sequences, chosen), rows.lengths[chosen], rows.probabilities[chosen], groups)
+        found = {**self.reference.proportions(rows), SAMPLING: keys[chosen], NUMBER: numbers}
         if groups is not None:
             found[GROUPS] = groups
         self._append(found)
@@ -155,46 +155,46 @@ class RowSample:
         if self.columns and not (is_kept := self.columns[SAMPLING] < self.rate).all():
             self.columns = {name: part[is_kept] for name, part in self.columns.items()}
 
-    def moved(self) -> list[Moved]:
-        """Return the fields that moved, the most distant one first. Fewer than `MIN_ROWS` rows show nothing."""
-        moved, fields = [], self.memory.fields
+    def drift(self) -> list[FieldDrift]:
+        """Return the fields that drift, the most distant one first. Fewer than `MIN_ROWS` rows show nothing."""
+        found, fields = [], self.reference.fields
         tests = sum(len(bins.texts) for bins, _ in fields.values())
         for name, (bins, old) in fields.items():
             proportions = self.columns.get(name)
             if proportions is None or len(proportions) < MIN_ROWS:
                 continue
             new = bin_shares(proportions, self.columns.get(GROUPS))
-            if moved_bins(old, new, tests).any():
-                moved.append(moved_field(name, bins, old.mean, new.mean))
-        return sorted((each for each in moved if each.distance >= MIN_DISTANCE), key=lambda each: -each.distance)
+            if drifted_bins(old, new, tests).any():
+                found.append(field_drift(name, bins, old.mean, new.mean))
+        return sorted((each for each in found if each.distance >= MIN_DISTANCE), key=lambda each: -each.distance)
 
 
 Part = TypeVar("Part", Result, Predictions)
 
 
 class LimitError(InputError):
-    """Error for rows that exceed a limit of `Limits`. A command exits with code 3."""
+    """Error for rows that exceed a limit of `InputLimits`. A command exits with code 3."""
 
     exit_code = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Largest share of rejected rows and of far tokens, and largest distance of a moved field. None: no limit."""
+class InputLimits:
+    """Largest share of rejected rows and of far tokens, and largest distance of a field that drifts. None: no limit."""
 
     max_refused: float | None = None
     max_far: float | None = None
-    max_moved: float | None = None
+    max_drift: float | None = None
 
     def __bool__(self) -> bool:
         return self != NO_LIMITS
 
-    def check(self, strange: StrangeMeasures, memory: TrainingMemory, unmeasured: Collection[str] = ()) -> None:
+    def check(self, strange: StrangeMeasures, reference: ReferenceData, unmeasured: Collection[str] = ()) -> None:
         """Raise InputError for a wrong limit. `unmeasured`: names of limits that the engine does not measure."""
         for name, value in vars(self).items():
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"{name}={value}", "must be from 0 to 1")
-        missing = {"max_far": "far" not in strange.names, "max_moved": not memory.fields}
+        missing = {"max_far": "far" not in strange.names, "max_drift": not reference.fields}
         for name, is_missing in missing.items():
             if getattr(self, name) is not None and (is_missing or name in unmeasured):
                 lacks = "the bundle has nothing to compare rows with" if is_missing else "it is not measured here"
@@ -209,7 +209,7 @@ class Limits:
                 error = next(filter(None, part.errors), None)
             yield part
         remedy = "compare the columns, their types and units with those of training; nothing was written"
-        moved = sample.moved() if self else []
+        drift = sample.drift() if self else []
         refused, far = counts.refused / max(1, counts.rows), counts.far / max(1, counts.encoded)
         if self.max_refused is not None and refused > self.max_refused:
             problem = f"{refused:.1%} of the rows are rejected ({error})"
@@ -217,10 +217,10 @@ class Limits:
         if self.max_far is not None and far > self.max_far:
             # Other processes measure the rows of an engine.
             names = [name for name, _ in (strange.far - known).most_common(1)] or strange.numbers
-            names = [str(next((each for each in moved if each.field == name), name)) for name in names]
+            names = [str(next((each for each in drift if each.field == name), name)) for name in names]
             raise LimitError(f"max_far={self.max_far}", f"{far:.1%} of the tokens are far ({', '.join(names)})", remedy)
-        if self.max_moved is not None and moved and moved[0].distance > self.max_moved:
-            raise LimitError(f"max_moved={self.max_moved}", f"moved since training: {moved[0]}", remedy)
+        if self.max_drift is not None and drift and drift[0].distance > self.max_drift:
+            raise LimitError(f"max_drift={self.max_drift}", f"drifted since training: {drift[0]}", remedy)
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = InputLimits()

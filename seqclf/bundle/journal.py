@@ -50,7 +50,7 @@ def journal_folder(output: str) -> Path:
 def run_identity(classifier: BundleModel, source: Source, by_field: bool | None, engine: str) -> dict[str, str]:
     """Return digests of all that the results depend on: of the input, of the bundle and of the options.
 
-    The number of threads changes no digit (see `BatchLimits`) and is left out. `engine` names the device of Ray's
+    The number of threads changes no digit (see `ReaderLimits`) and is left out. `engine` names the device of Ray's
     actors.
     """
     state = source_state(source)

@@ -18,7 +18,7 @@ from seqclf.errors import InputError
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, keep_mode, scratch_folder
 
 
-class _JsonLines:
+class _JsonLinesWriter:
     def __init__(self, path: Path, schema: pa.Schema):
         self.file = path.open("w", encoding="utf-8")
 
@@ -37,8 +37,8 @@ def _open_arrow(path: Path, schema: pa.Schema) -> Any:
 WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
     ".parquet": pq.ParquetWriter,
     ".csv": arrow_csv.CSVWriter,
-    ".jsonl": _JsonLines,
-    ".ndjson": _JsonLines,
+    ".jsonl": _JsonLinesWriter,
+    ".ndjson": _JsonLinesWriter,
     ".arrow": _open_arrow,
     ".feather": _open_arrow,
 }

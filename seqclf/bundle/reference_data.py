@@ -1,4 +1,4 @@
-"""Memory of a bundle: shares of values, lengths and probabilities in its data, with which new rows are compared.
+"""Reference data: shares of values, lengths and probabilities in the data of a bundle, for comparison with new rows.
 
 They are those of rows that the model did not train on: training rows have no unknown value, because they made the
 vocabulary, and the model is too sure of them.
@@ -106,10 +106,10 @@ def id_texts(ids: np.ndarray, encoder: FieldEncoder) -> list[str]:
     return [shortened(text, 30) for text in encoder.decode({encoder.field.name: tokens})]
 
 
-class TrainingMemory:
+class ReferenceData:
     """Shares of the bins of each field, of the lengths and of the probabilities.
 
-    `fields`: dict name → bins and their shares, empty for a bundle without a memory.
+    `fields`: dict name → bins and their shares, empty for a bundle without reference data.
     """
 
     def __init__(self, encoders: Mapping[str, FieldEncoder], classes: Sequence[str], positive: str | None):
@@ -118,7 +118,7 @@ class TrainingMemory:
         self.unknown_ids = {name: encoder.unknown_id for name, encoder in encoders.items()}
         self.fields: dict[str, tuple[Bins, BinShares]] = {}
 
-    def fit(self, rows: Rows, training: Ragged) -> None:
+    def fit(self, rows: PredictedRows, training: Ragged) -> None:
         """Remember the shares of at least two rows.
 
         `training`: training rows, whose most frequent ids have bins. Those of `rows` are more frequent there by chance.
@@ -132,7 +132,7 @@ class TrainingMemory:
                 self.fields[name] = bins, bin_shares(proportions, groups)
 
     def state(self) -> JsonObject:
-        """Return the memory as JSON values."""
+        """Return the shares as JSON values."""
         return {
             name: {
                 **shares._asdict(),
@@ -154,7 +154,7 @@ class TrainingMemory:
                 raise InputError(name, "must have ascending values, each with a text and a share")
             self.fields[name] = Bins(values, field["texts"]), BinShares(mean, variance, field["rows"], field["groups"])
 
-    def proportions(self, rows: Rows) -> dict[str, np.ndarray]:
+    def proportions(self, rows: PredictedRows) -> dict[str, np.ndarray]:
         """Return dict name → (N, B) float32 proportion of each row's values in each bin."""
         return {
             name: self.fields[name][0].proportions(values, counts, self.unknown_ids.get(name))
@@ -162,7 +162,7 @@ class TrainingMemory:
             if name in self.fields
         }
 
-    def _values(self, rows: Rows) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    def _values(self, rows: PredictedRows) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Yield each name, its values (S,) of all rows, end to end, and the number of values of each row (N,)."""
         yield from self._values_of_fields(rows.sequences)
         if self.positive is None:
@@ -188,7 +188,7 @@ class TrainingMemory:
                 yield name, values, counts
 
 
-class Rows(NamedTuple):
+class PredictedRows(NamedTuple):
     """N predicted rows: (N,) tokens before truncation, (N, C) probabilities, and (N,) group keys or None."""
 
     sequences: Ragged

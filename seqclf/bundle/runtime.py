@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle import explanation
-from seqclf.bundle.drift import Limits, RowSample
+from seqclf.bundle.drift import InputLimits, RowSample
 from seqclf.bundle.explanation import Explanation
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction, predictions_schema, require_usable, to_library
-from seqclf.bundle.soundness import Soundness, Subject, examine
+from seqclf.bundle.soundness import CheckedBundle, Soundness, examine
 from seqclf.bundle.stream import Stream
 from seqclf.bundle.windows import id_type
 from seqclf.data.reading.relations import FORMATS
@@ -86,15 +86,15 @@ class Classifier(BundleModel):
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
           row of a pandas frame.
 
-        `limits`: max_refused, max_far and max_moved, limits of all rows together as of the predict command. Beyond one
+        `limits`: max_refused, max_far and max_drift, limits of all rows together as of the predict command. Beyond one
         of them, LimitError is raised, by a reader at its end.
 
         Data without rows gives a result without rows, with the same columns. Raises InputError if `data` is a single
         string, a table that lacks a column, or several rows that are all rejected; `predict_rows` yields their errors.
         """
         rows, is_single = self._rows_of(data)
-        within = Limits(**limits)
-        within.check(self.strange, self.memory)
+        within = InputLimits(**limits)
+        within.check(self.strange, self.reference)
         if rows is None:
             return predict_table(self, data, within)
         predictions = list(self.predict_rows(rows, within))
@@ -130,7 +130,7 @@ class Classifier(BundleModel):
 
     def check(self) -> Soundness:
         """Check the bundle in the folder of this classifier on this machine, as `seqclf doctor` does."""
-        return examine(Subject(self.folder, self.device, self.threads))
+        return examine(CheckedBundle(self.folder, self.device, self.threads))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:
         """Return the contribution of each token to the prediction of its row. The method is occlusion.
@@ -172,7 +172,7 @@ def _listed(data: Any) -> list[Any]:
     return column.to_list() if hasattr(column, "to_list") else list(column)
 
 
-def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
+def predict_table(classifier: BundleModel, data: Any, limits: InputLimits) -> Any:
     """Predict the rows of a table or file, within limits. Return a table of the same library.
 
     The result has the columns of the predict command. Its ids, under the name of their column or `id`, are those of the
@@ -187,7 +187,7 @@ def predict_table(classifier: BundleModel, data: Any, limits: Limits) -> Any:
     columns = all_columns[1:] if same_rows and schema.id not in names else all_columns
     own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")
     named = {} if own in columns else {"id": own}
-    sample = RowSample(classifier.memory)
+    sample = RowSample(classifier.reference)
     results = classifier.predict_windows(source, sample if limits else None)
     results = limits.checked(results, classifier.strange, sample)
 

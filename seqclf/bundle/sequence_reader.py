@@ -34,12 +34,14 @@ MAX_TOKENS = 2048  # maximum number of tokens in a batch on a CPU, including pad
 BATCH_OVERHEAD = 5.0  # cost of one more batch, in rows per time step: more padding is cut off into a batch of its own
 MAX_TOKENS_ON_GPU = 32768
 MAX_WORKERS = 32  # maximum number of batches at the same time, because each batch needs memory
-LONG_ROW = 4 * MAX_TOKENS  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows (`RowMemory`)
+LONG_ROW = (
+    4 * MAX_TOKENS
+)  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows (`MemoryEstimate`)
 LONG_ROW_CHUNK = 2048  # number of tokens in a chunk of a long row
 CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch after a chunk
 
 
-class BatchLimits(NamedTuple):
+class ReaderLimits(NamedTuple):
     """Maximum number of tokens in a batch, with padding, and number of batches at the same time (`workers`).
 
     The number of threads has no influence on the batches, so that all digits of the logits are reproducible.
@@ -49,7 +51,7 @@ class BatchLimits(NamedTuple):
     workers: int
 
     @classmethod
-    def of(cls, session: Any, threads: int, *, by_chunks: bool) -> BatchLimits:
+    def of(cls, session: Any, threads: int, *, by_chunks: bool) -> ReaderLimits:
         """Return the limits for a session on a GPU, or on a CPU with `threads` threads. Chunks need less memory."""
         if runs_on_gpu(session):
             return cls(MAX_TOKENS_ON_GPU, 1)
@@ -83,7 +85,7 @@ class WholeSequences:
         self.open_step = None if open_step is None else cache(open_step)
         long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
-        self._one_long_row = Lock()  # because each may take all memory that `RowMemory` allows
+        self._one_long_row = Lock()  # because each may take all memory that `MemoryEstimate` allows
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
         arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}
@@ -111,7 +113,7 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     return plan_batches(lengths, max_tokens=max_tokens, overhead=BATCH_OVERHEAD, **plan)  # type: ignore[arg-type]
 
 
-def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
+def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: ReaderLimits) -> Read:
     """Return the results of N encoded sequences, in their order, from batches of similar length."""
     logits = np.empty((len(sequences), classes), np.float32)
     extra = {name: np.empty((len(sequences), *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
@@ -145,7 +147,7 @@ MAX_MEMORY_FRACTION = 0.5  # share of the memory of this process that one row ma
 LENGTHS = (1023, 2047, 4095)  # tokens of the measured rows; full binary trees have such numbers of nodes
 
 
-class RowMemory:
+class MemoryEstimate:
     """Predicts the memory that the model `content` needs for one row on a CPU.
 
     The memory for n tokens is a + b n + c n² bytes, fit to three rows of zeros when the first row of more than

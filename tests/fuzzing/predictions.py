@@ -39,7 +39,7 @@ from seqclf.bundle import model, soundness
 from seqclf.bundle.journal import WINDOW, journal_folder
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.soundness import Subject
+from seqclf.bundle.soundness import CheckedBundle
 from seqclf.commands.predict import _predict
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
@@ -333,7 +333,7 @@ def read_output(target: str) -> dict[str, list[Any]]:
 
 
 def _doctor(case: PredictionCase, findings: list[str]) -> None:
-    found = soundness.examine(Subject(case.bundle, "cpu", 1))
+    found = soundness.examine(CheckedBundle(case.bundle, "cpu", 1))
     json.dumps(found.to_dict(), allow_nan=False)
     if found.passed is not all(check.passed is not False for check in found.checks):
         findings.append("doctor: the verdict is not that of the checks")
