@@ -102,10 +102,7 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
         usable = np.flatnonzero(some.lengths > 0)
         sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
         contributions = occlude(
-            classifier.encoders,
-            sequences,
-            _score(classifier, some.predicted[usable]),
-            by_field=by_field,
+            classifier.encoders, sequences, _score(classifier, some.predicted[usable]), by_field=by_field
         )
         kept = some.kept
         skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)

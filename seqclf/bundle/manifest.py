@@ -72,10 +72,7 @@ SHAPE = {
 }
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `recipe`: settings of the training (see
 # `TrainConfig.recipe`).
-OPTIONAL = {
-    "step": {"states": [STATE], "outputs": [str]},
-    "recipe": {"data": dict, "trainer": dict, "seed": int},
-}
+OPTIONAL = {"step": {"states": [STATE], "outputs": [str]}, "recipe": {"data": dict, "trainer": dict, "seed": int}}
 
 
 def encoder_file(field: str) -> str:

@@ -16,12 +16,7 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
 from seqclf.bundle.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.reference_data import PredictedRows, ReferenceData
-from seqclf.bundle.sequence_reader import (
-    MemoryEstimate,
-    ReaderLimits,
-    WholeSequences,
-    read_sequences,
-)
+from seqclf.bundle.sequence_reader import MemoryEstimate, ReaderLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
 from seqclf.bundle.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source

@@ -125,13 +125,7 @@ DISPLAY = Display()
 
 
 @contextmanager
-def stage(
-    title: str,
-    *,
-    total: float | None = None,
-    unit: str = "",
-    summary: bool = True,
-) -> Iterator[Stage]:
+def stage(title: str, *, total: float | None = None, unit: str = "", summary: bool = True) -> Iterator[Stage]:
     """Show the progress of the `with` block (see `Stage`), and with `summary` the duration of a long one.
 
     >>> with stage("reading train.csv", total=3, unit="rows") as reading:
