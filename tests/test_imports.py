@@ -58,7 +58,7 @@ LIGHT = [
     "commands.evaluate",
     "commands.compare",
     "commands.doctor",
-    "bundle.soundness_checks",
+    "bundle.soundness",
     "evaluation.judge",
     "report.run_comparison",
     "commands.subjects",

@@ -38,8 +38,7 @@ from seqclf.data.storage.dataset import summarize_sequences
 from seqclf.errors import first_line
 from seqclf.models.auto.feature_cache import feature_cache
 from seqclf.models.ensemble import build_classifier
-from seqclf.system.environment import peak_mb
-from seqclf.system.threads import available_cpus
+from seqclf.system.resources import available_cpus, peak_mb
 from seqclf.training.check_targets import resolve_for_data, resolve_model
 
 MODES = ("dynamic", "packed", "static", "compiled")

@@ -29,12 +29,12 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.bundle.rows.sequence_reader import MAX_TOKENS
+from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.command_keys import default_settings
 from seqclf.errors import InputError
 from seqclf.models.onnx.exporter import export_onnx
-from seqclf.system.environment import resident_mb
+from seqclf.system.resources import resident_mb
 
 Rows = list[dict[str, Any]]
 

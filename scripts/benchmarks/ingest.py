@@ -94,7 +94,7 @@ def batches(folder: str, _: float) -> dict[str, Any]:
     """Gather an epoch as the training loader does. Return resident memory after a tenth of it and at its end."""
     from seqclf.batching.batches import BatchDataset
     from seqclf.batching.plan import plan_batches
-    from seqclf.system.environment import resident_mb
+    from seqclf.system.resources import resident_mb
 
     split = _dataset(folder).splits["train"]
     started = time.perf_counter()
@@ -123,7 +123,7 @@ STAGES: dict[str, Callable[[str, float], dict[str, Any]]] = {
 
 def run_stage(name: str, folder: str, millions: float) -> dict[str, Any]:
     """Run one stage in this process. Add its `seconds` and the `peak_mb` of the process to its result."""
-    from seqclf.system.environment import peak_mb
+    from seqclf.system.resources import peak_mb
 
     started = time.perf_counter()
     result = STAGES[name](folder, millions)

@@ -173,7 +173,7 @@ def _change_sessions(onnxruntime: Any, options: tuple[str, ...]) -> None:
 
 def watch(kind: str, options: tuple[str, ...], steps: int, bundle: str) -> dict[str, Any]:
     """Run steps in this process. Return memory and shapes at each reading, and the seconds."""
-    from seqclf.system.environment import resident_mb
+    from seqclf.system.resources import resident_mb
 
     source = training_steps(options) if kind == "train" else prediction_steps(bundle, options)
     trim = ctypes.CDLL(None).malloc_trim if "trim" in options else None

@@ -35,7 +35,7 @@ from seqclf import Classifier
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.data.ragged import Ragged, list_offsets
-from seqclf.system.threads import available_cpus
+from seqclf.system.resources import available_cpus
 
 MEAN_LENGTH, SIGMA, MAX_LENGTH, VALUES = 20.0, 0.8, 400, 1000
 TRAINED_ROWS, BARE_TOKENS = 2000, 8192

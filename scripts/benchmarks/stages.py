@@ -177,7 +177,7 @@ STAGES: dict[str, Callable[[Path, int, argparse.Namespace], dict[str, Any]]] = {
 
 def run_stage(name: str, folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     """Run one stage in this process. Add its seconds, CPU seconds and the peak memory of the process."""
-    from seqclf.system.environment import peak_mb
+    from seqclf.system.resources import peak_mb
 
     started, cpu = time.perf_counter(), time.process_time()
     result = STAGES[name](folder, rows, options)

@@ -24,7 +24,7 @@ import torch
 from memory_growth import fit_growth
 
 import seqclf
-from seqclf.system.environment import resident_mb
+from seqclf.system.resources import resident_mb
 
 PER_MODEL = 10
 STEPS = 3  # of training after each change

@@ -21,11 +21,10 @@ import numpy as np
 import onnxruntime
 import pyarrow as pa
 
-from seqclf.bundle.limits import LimitError
+from seqclf.bundle.drift import LimitError, RowSample
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Counts, Result
-from seqclf.bundle.rows.windows import PredictWindows, Window
-from seqclf.bundle.training_memory import RowSample
+from seqclf.bundle.windows import PredictWindows, Window
 from seqclf.data.reading.object_store import is_object_url
 from seqclf.data.reading.sources import Source, cache_folder, source_state
 from seqclf.documents.terminal import show_note
@@ -51,7 +50,7 @@ def journal_folder(output: str) -> Path:
 def run_identity(classifier: BundleModel, source: Source, by_field: bool | None, engine: str) -> dict[str, str]:
     """Return digests of all that the results depend on: of the input, of the bundle and of the options.
 
-    The number of threads changes no digit (see `BatchLimits`) and is left out. `engine` names the device of Ray's
+    The number of threads changes no digit (see `ReaderLimits`) and is left out. `engine` names the device of Ray's
     actors.
     """
     state = source_state(source)

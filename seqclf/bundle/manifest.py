@@ -24,7 +24,7 @@ from seqclf.settings.typed_text import similar_file
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require
 
-FORMAT = 4  # format 1 had other key names for tokens in the schema, 2 no data.query, 3 no outputs
+FORMAT = 5  # 1 had other key names for tokens in the schema, 2 no data.query, 3 no outputs, 4 memory for reference
 NAME = "manifest.json"
 MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
@@ -72,10 +72,7 @@ SHAPE = {
 }
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `recipe`: settings of the training (see
 # `TrainConfig.recipe`).
-OPTIONAL = {
-    "step": {"states": [STATE], "outputs": [str]},
-    "recipe": {"data": dict, "trainer": dict, "seed": int},
-}
+OPTIONAL = {"step": {"states": [STATE], "outputs": [str]}, "recipe": {"data": dict, "trainer": dict, "seed": int}}
 
 
 def encoder_file(field: str) -> str:
@@ -144,8 +141,6 @@ def _read_signed(folder: Path) -> JsonObject:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
     if (format := manifest.get("format")) != FORMAT:
         raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "export it anew")
-    if "precision" in manifest:  # layers in int8
-        raise InputError(f"bundle={folder}", "computes in int8, which this seqclf does not read", "export it anew")
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         require(manifest, {"files": Each(str)})
         for name in manifest["files"]:

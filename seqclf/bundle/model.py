@@ -11,20 +11,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.limits import NO_LIMITS, Limits
+from seqclf.bundle.drift import NO_LIMITS, InputLimits, RowSample
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
-from seqclf.bundle.rows.python_rows import PythonRows, require_unchanged_fields
-from seqclf.bundle.rows.row_memory import RowMemory
-from seqclf.bundle.rows.sequence_reader import (
-    BatchLimits,
-    WholeSequences,
-    read_sequences,
-)
-from seqclf.bundle.rows.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
+from seqclf.bundle.python_rows import PythonRows, require_unchanged_fields
+from seqclf.bundle.reference_data import PredictedRows, ReferenceData
+from seqclf.bundle.sequence_reader import MemoryEstimate, ReaderLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
-from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
+from seqclf.bundle.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import StrangeMeasures, check_encoded_lengths, check_rows
@@ -77,12 +72,12 @@ class BundleModel:
         self.python_rows = PythonRows(self.schema, self.encoders)
         self.specs = input_specs(self.encoders, self.classes)
         self.strange = StrangeMeasures(self.encoders)
-        self.memory = TrainingMemory(self.encoders, self.classes, self.manifest["positive"])
-        with error_context(f"bundle={folder}: memory", "export the bundle anew"):
-            self.memory.restore(self.manifest.get("memory", {}))
+        self.reference = ReferenceData(self.encoders, self.classes, self.manifest["positive"])
+        with error_context(f"bundle={folder}: reference", "export the bundle anew"):
+            self.reference.restore(self.manifest.get("reference", {}))
         self.reader = self._open_reader()
         may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
-        self.row_memory = RowMemory(self._files[MODEL], folder, self.specs) if may_outgrow else None
+        self.memory_estimate = MemoryEstimate(self._files[MODEL], folder, self.specs) if may_outgrow else None
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
         self._files = {name: content for name, content in self._files.items() if name == STEP}
         self.provider: str = self.reader.session.provider
@@ -189,7 +184,7 @@ class BundleModel:
         remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
         require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
-    def predict_rows(self, sequences: Sequence[Any], limits: Limits = NO_LIMITS) -> Iterator[SequencePrediction]:
+    def predict_rows(self, sequences: Sequence[Any], limits: InputLimits = NO_LIMITS) -> Iterator[SequencePrediction]:
         """Predict Python rows, within limits. A few rows that need no conversion are encoded without Arrow."""
         self.require_unchanged_fields()
         if not limits and 0 < len(sequences) <= PLAIN_ROWS:
@@ -198,7 +193,7 @@ class BundleModel:
             if predictions is not None:
                 yield from self.sequence_predictions(predictions, [None] * len(sequences))
                 return
-        errors, sample = deque[list[str | None]](), RowSample(self.memory)
+        errors, sample = deque[list[str | None]](), RowSample(self.reference)
 
         def predicted() -> Iterator[Predictions]:
             for columns, value_errors in self.row_columns(sequences):
@@ -210,7 +205,7 @@ class BundleModel:
 
     def _predict_encoded(self, sequences: Ragged) -> Predictions | None:
         """Predict encoded sequences. Return None if one needs too much memory, or if a logit is not finite."""
-        if self.row_memory is not None and self.row_memory.errors(sequences):
+        if self.memory_estimate is not None and self.memory_estimate.errors(sequences):
             return None
         logits, extra = self.read(sequences)
         if not np.isfinite(logits).all():
@@ -277,7 +272,9 @@ class BundleModel:
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             check_encoded_lengths(rows, original_lengths, self.schema, problems)
-            for row, reason in (self.row_memory.errors(sequences) if self.row_memory is not None else {}).items():
+            for row, reason in (
+                self.memory_estimate.errors(sequences) if self.memory_estimate is not None else {}
+            ).items():
                 problems.mark(rows[[row]], self.schema.token_fields[0].column, reason)
             found = self.strange.measure(sequences)
             tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens
@@ -295,7 +292,7 @@ class BundleModel:
             lengths[done], kept[done] = original_lengths[encoded[finite]], sequences.lengths[finite]
             if sample is not None:
                 groups, probabilities = _group_keys(columns, done), self.decision.probabilities(logits[done])
-                sample.add(Rows(take(sequences, np.flatnonzero(finite)), lengths[done], probabilities, groups))
+                sample.add(PredictedRows(take(sequences, np.flatnonzero(finite)), lengths[done], probabilities, groups))
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
@@ -317,7 +314,7 @@ class BundleModel:
 
     def read(self, sequences: Ragged) -> Read:
         """Return the logits (N, C) of encoded sequences, and the other outputs."""
-        limits = BatchLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
+        limits = ReaderLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
         return read_sequences(self.reader, sequences, len(self.classes), limits)
 
     @property

@@ -1,20 +1,78 @@
-"""Output of a prediction: one file, or a folder of Parquet files, on this machine or in an object store."""
+"""Output of a prediction: one file of any known format, or a folder of Parquet files, here or in an object store."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from seqclf.bundle import row_writers
 from seqclf.data.reading.object_store import delete_object, has_objects, location, scheme_of, store_object
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import explain_disk_errors, keep_mode, scratch_folder
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, keep_mode, scratch_folder
+
+
+class _JsonLinesWriter:
+    def __init__(self, path: Path, schema: pa.Schema):
+        self.file = path.open("w", encoding="utf-8")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        # JSON has no type for dates and binary ids, so they are written as strings.
+        self.file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def _open_arrow(path: Path, schema: pa.Schema) -> Any:
+    return pa.ipc.new_file(str(path), schema)
+
+
+WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
+    ".parquet": pq.ParquetWriter,
+    ".csv": arrow_csv.CSVWriter,
+    ".jsonl": _JsonLinesWriter,
+    ".ndjson": _JsonLinesWriter,
+    ".arrow": _open_arrow,
+    ".feather": _open_arrow,
+}
+
+
+def check_kind(output: str) -> None:
+    """Raise InputError unless the suffix of a file name names a known format."""
+    if Path(output).suffix.lower() not in WRITERS:
+        remedy = "end it in .parquet, .csv, .jsonl or .arrow, or in / for a folder of parts"
+        raise InputError(f"output={output}", "unknown kind of file", remedy)
+
+
+def check_output_path(path: Path, *endings: str) -> None:
+    """Raise InputError unless a file with one of `endings` (none: any) can be created at `path`."""
+    if endings and path.suffix.lower() not in endings:
+        raise InputError(f"output={path}", "unknown kind of file", f"end it in {' or '.join(endings)}")
+    if path.exists() and not path.is_file():  # a FIFO or a device would be replaced by a regular file
+        raise InputError(f"output={path}", "is not a regular file", "name another")
+    # Missing folders are created later, so only the nearest existing parent has to be a folder.
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise InputError(f"output={path}", f"{parent} is not a folder", "name another")
+
+
+@contextmanager
+def open_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """Yield a writer with a method `write_batch`. The file is replaced at the end of a block without an error."""
+    open_file = WRITERS[path.suffix.lower()]
+    try:
+        with atomic_replace(path) as unfinished, closing(open_file(unfinished, schema)) as writer:
+            yield writer
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"output={path}", f"cannot be written: {error}") from None
+
 
 PART_ROWS = 1_000_000
 KEY = "output"
@@ -28,9 +86,9 @@ def check_output(output: str) -> None:
     if is_remote := scheme_of(output) is not None:
         location(output, KEY)
     if not output.endswith("/"):
-        row_writers.check_kind(output)
+        check_kind(output)
         if not is_remote:
-            row_writers.check_output_path(Path(output))
+            check_output_path(Path(output))
     elif is_remote:
         if has_objects(output, KEY):
             problem = "holds objects, which would mix with the parts"
@@ -51,11 +109,11 @@ def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
     elif scheme_of(output):
         with scratch_folder(Path(tempfile.gettempdir()), "output") as folder:
             file = folder / output.rpartition("/")[2]
-            with row_writers.open_writer(file, schema) as writer:
+            with open_writer(file, schema) as writer:
                 yield writer
             store_object(file, output, KEY)
     else:
-        with row_writers.open_writer(Path(output), schema) as writer:
+        with open_writer(Path(output), schema) as writer:
             yield writer
 
 

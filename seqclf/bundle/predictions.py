@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from operator import add
 from types import MappingProxyType
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.data.ragged import output_column
+from seqclf.data.reading.tables import like
 from seqclf.data.schema.schema import Label
+from seqclf.errors import InputError
 
 
 class SequencePrediction(TypedDict):
@@ -156,3 +159,35 @@ class Predictions(NamedTuple):
         return Predictions(
             logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], extra, strange
         )
+
+
+def to_library(
+    results: Iterable[Result],
+    empty: Callable[[], pa.Schema],
+    data: Any,
+    columns: list[str],
+    *,
+    same_rows: bool,
+    named: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """Convert results to a table of the same library as `data`, or to a reader if `data` is one.
+
+    `empty`: returns the schema of the table if there are no results. `columns`: names of the columns to return.
+    `same_rows`: True if row i of the results belongs to row i of `data`. `named`: dict column → its name in the table.
+    """
+    names = [named.get(name, name) for name in columns]
+    tables = (result.table.select(columns).rename_columns(names) for result in results)
+    first = next(tables, None)
+    if first is None:
+        first = pa.RecordBatch.from_pylist([], empty()).select(columns).rename_columns(names)
+    if isinstance(data, pa.RecordBatchReader):
+        return pa.RecordBatchReader.from_batches(first.schema, chain([first], tables))
+    table = pa.Table.from_batches([first, *tables])
+    require_usable(table.column("error").to_pylist() if "error" in names else [])
+    return like(table, data, same_rows=same_rows)
+
+
+def require_usable(errors: Sequence[str | None]) -> None:
+    """Raise InputError if several rows are all rejected. `errors`: the error of each row, None for a usable row."""
+    if len(errors) > 1 and all(errors):
+        raise InputError("data", f"all {len(errors)} rows are rejected; row 0: {errors[0]}")

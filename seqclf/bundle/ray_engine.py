@@ -20,13 +20,13 @@ from typing import Any
 import pyarrow as pa
 
 import seqclf
-from seqclf.bundle.explanations.explanation import explain_batch
+from seqclf.bundle.explanation import explain_batch
 from seqclf.bundle.manifest import NAME
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import Result
-from seqclf.bundle.rows.windows import Window
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import thread_count
+from seqclf.bundle.windows import Window
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.atomic_files import scratch_folder

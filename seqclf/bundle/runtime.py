@@ -9,15 +9,14 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanations import explanation
-from seqclf.bundle.explanations.explanation import Explanation
-from seqclf.bundle.limits import Limits
+from seqclf.bundle import explanation
+from seqclf.bundle.drift import InputLimits, RowSample
+from seqclf.bundle.explanation import Explanation
 from seqclf.bundle.model import BundleModel
-from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.soundness import Soundness, Subject
-from seqclf.bundle.soundness_checks import examine
-from seqclf.bundle.streaming import Stream
-from seqclf.bundle.table_predictions import predict_table, require_usable
+from seqclf.bundle.predictions import SequencePrediction, predictions_schema, require_usable, to_library
+from seqclf.bundle.soundness import CheckedBundle, Soundness, examine
+from seqclf.bundle.stream import Stream
+from seqclf.bundle.windows import id_type
 from seqclf.data.reading.relations import FORMATS
 from seqclf.data.reading.sources import suffix_of
 from seqclf.data.reading.tables import is_pandas, is_table
@@ -87,15 +86,15 @@ class Classifier(BundleModel):
         - For a single sequence, the result is one `SequencePrediction`. The sequence is a dict field name → list, or a
           row of a pandas frame.
 
-        `limits`: max_refused, max_far and max_moved, limits of all rows together as of the predict command. Beyond one
+        `limits`: max_refused, max_far and max_drift, limits of all rows together as of the predict command. Beyond one
         of them, LimitError is raised, by a reader at its end.
 
         Data without rows gives a result without rows, with the same columns. Raises InputError if `data` is a single
         string, a table that lacks a column, or several rows that are all rejected; `predict_rows` yields their errors.
         """
         rows, is_single = self._rows_of(data)
-        within = Limits(**limits)
-        within.check(self.strange, self.memory)
+        within = InputLimits(**limits)
+        within.check(self.strange, self.reference)
         if rows is None:
             return predict_table(self, data, within)
         predictions = list(self.predict_rows(rows, within))
@@ -131,7 +130,7 @@ class Classifier(BundleModel):
 
     def check(self) -> Soundness:
         """Check the bundle in the folder of this classifier on this machine, as `seqclf doctor` does."""
-        return examine(Subject(self.folder, self.device, self.threads))
+        return examine(CheckedBundle(self.folder, self.device, self.threads))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:
         """Return the contribution of each token to the prediction of its row. The method is occlusion.
@@ -171,3 +170,34 @@ def _listed(data: Any) -> list[Any]:
         return data.to_pylist()
     column: Any = data
     return column.to_list() if hasattr(column, "to_list") else list(column)
+
+
+def predict_table(classifier: BundleModel, data: Any, limits: InputLimits) -> Any:
+    """Predict the rows of a table or file, within limits. Return a table of the same library.
+
+    The result has the columns of the predict command. Its ids, under the name of their column or `id`, are those of the
+    bundle's id column, the groups of an event table, or row numbers, of the result of the bundle's query or of a file.
+    For a record batch reader, the result is a reader, which predicts a batch when it is read.
+    """
+    source, schema = classifier.table_source(data), classifier.schema
+    names = [] if source.table is None else source.table.schema.names
+    all_columns = table_schema(classifier, None).names
+    same_rows = source.table is not None and source.query is None and not schema.group_by
+    # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
+    columns = all_columns[1:] if same_rows and schema.id not in names else all_columns
+    own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")
+    named = {} if own in columns else {"id": own}
+    sample = RowSample(classifier.reference)
+    results = classifier.predict_windows(source, sample if limits else None)
+    results = limits.checked(results, classifier.strange, sample)
+
+    def empty() -> pa.Schema:  # only a result without rows needs the type of the ids
+        return table_schema(classifier, id_type(schema, source))
+
+    return to_library(results, empty, data, columns, same_rows=same_rows, named=named)
+
+
+def table_schema(classifier: BundleModel, ids: pa.DataType | None) -> pa.Schema:
+    """Return the schema of the predictions of a classifier. `ids`: type of the ids, None for row numbers."""
+    extra, strange = classifier.extra, classifier.strange.names
+    return predictions_schema(classifier.classes, classifier.labels.type, ids, extra=extra, strange=strange)

@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanations.explanation import explain_shown
+from seqclf.bundle.drift import FieldDrift, RowSample
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.training_memory import Moved, RowSample
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.ragged import row_inputs
@@ -32,7 +32,7 @@ class LabelledPredictions(NamedTuple):
 
     `mistakes`: dict row index in `outputs` → readable tokens, for the worst misclassified rows (of the lowest
     probability of the true label) if they are explained. `refused`: error text of each rejected row. `unknown`: number
-    of rejected rows with a label that is not a class. `moved`: fields that moved since training. `times`: (N,) seconds
+    of rejected rows with a label that is not a class. `drift`: fields that drifted. `times`: (N,) seconds
     since 1970, NaN for a row without a time, None without a column of times.
     """
 
@@ -40,11 +40,11 @@ class LabelledPredictions(NamedTuple):
     mistakes: dict[int, DescribedRow]
     refused: list[str]
     unknown: int
-    moved: list[Moved]
+    drift: list[FieldDrift]
     times: np.ndarray | None
 
 
-class _Mistake(NamedTuple):
+class _WorstRow(NamedTuple):
     """`probability`: of the true label. `position`: index of the row, not counting rejected ones."""
 
     probability: float
@@ -83,8 +83,8 @@ def predict_labelled(
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     extra: dict[str, list[np.ndarray]] = {name: [] for name in classifier.extra}
     ids, group_names, refused = list[str](), list[str | None](), list[str]()
-    mistakes: list[_Mistake] = []
-    counts, sample = Counts(), RowSample(classifier.memory)
+    mistakes: list[_WorstRow] = []
+    counts, sample = Counts(), RowSample(classifier.reference)
     times, unknown_labels = list[np.ndarray](), 0
     predicted_rows = classifier.predict_source(source, label if table is None else None, table, group, sample, time)
     for rows, predictions in predicted_rows:
@@ -104,7 +104,7 @@ def predict_labelled(
         wrong = np.flatnonzero(predicted != codes[used])
         for index in wrong[np.argsort(of_label[wrong], kind="stable")[:MAX_MISTAKES]].tolist():
             row = columns.take(pa.array([used[index]]))
-            mistakes.append(_Mistake(float(of_label[index]), len(ids) + index, row))
+            mistakes.append(_WorstRow(float(of_label[index]), len(ids) + index, row))
         mistakes = sorted(mistakes, key=lambda mistake: mistake.probability)[:MAX_MISTAKES]
         ids += [str(id_column[row]) for row in used.tolist()]
         group_names += [] if group is None else columns.column(GROUP_NAME).take(pa.array(used)).to_pylist()
@@ -130,7 +130,7 @@ def predict_labelled(
     for _, position, columns in mistakes if explain else []:
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)
     at = np.concatenate(times) if time is not None else None
-    return LabelledPredictions(outputs, described, refused, unknown_labels, sample.moved(), at)
+    return LabelledPredictions(outputs, described, refused, unknown_labels, sample.drift(), at)
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:

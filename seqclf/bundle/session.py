@@ -17,8 +17,7 @@ import onnxruntime
 from seqclf.data.field_spec import FieldSpec, input_axes, kind_of
 from seqclf.errors import InputError, first_line
 from seqclf.settings.typed_text import must_be_one_of
-from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
-from seqclf.system.threads import available_cpus
+from seqclf.system.resources import MEMORY_REMEDY, available_cpus, is_out_of_memory
 
 DEVICES = ("auto", "cpu", "cuda")
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqclf.bundle.row_writers import check_output_path
+from seqclf.bundle.outputs import check_output_path
 from seqclf.documents.html import render_document
 from seqclf.report.run_comparison import RunComparison, compare_runs, show_comparison
 from seqclf.settings.command_settings import CompareConfig

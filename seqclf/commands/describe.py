@@ -7,14 +7,14 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from seqclf.bundle.row_writers import check_output_path
+from seqclf.bundle.outputs import check_output_path
 from seqclf.data.prepare_data import prepare
 from seqclf.documents.terminal import show_section
 from seqclf.evaluation.holdout import chosen_by_validation
 from seqclf.runs.overview import show_dataset
 from seqclf.settings.command_settings import DescribeConfig
-from seqclf.survey.document import survey_sections
 from seqclf.survey.outlook import threshold_outlooks
+from seqclf.survey.sections import survey_sections
 from seqclf.survey.survey import survey_dataset
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject

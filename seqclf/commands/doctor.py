@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqclf.bundle.soundness import Soundness, Subject
-from seqclf.bundle.soundness_checks import examine
+from seqclf.bundle.soundness import CheckedBundle, Soundness, examine
 from seqclf.documents.blocks import Table
 from seqclf.documents.formatting import plain_number
 from seqclf.documents.terminal import show_table
@@ -14,7 +13,7 @@ from seqclf.settings.command_settings import DoctorConfig
 
 def main(config: DoctorConfig) -> Soundness:
     """Run all checks, and print a table of their results."""
-    found = examine(Subject(Path(config.bundle), config.device, config.threads))
+    found = examine(CheckedBundle(Path(config.bundle), config.device, config.threads))
     columns = {"check": "text", "result": "text", "figure": "number", "detail": "text"}
     texts = {True: "pass", False: "FAIL", None: "-"}
     rows = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from seqclf.bundle import manifest
-from seqclf.bundle.row_writers import check_output_path
+from seqclf.bundle.outputs import check_output_path
 from seqclf.commands.subjects import evaluated_bundle, evaluated_run, evaluated_scores
 from seqclf.config.command_keys import flat_keys, nested_defaults
 from seqclf.errors import InputError

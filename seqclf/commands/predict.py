@@ -12,17 +12,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from seqclf.bundle.explanations.explanation import explain_source, explanations_schema
-from seqclf.bundle.explanations.explanation_lines import show_token_bars
+from seqclf.bundle.drift import FieldDrift, InputLimits, RowSample
+from seqclf.bundle.explanation import explain_source, explanations_schema
 from seqclf.bundle.journal import open_journal, run_identity
-from seqclf.bundle.limits import Limits
 from seqclf.bundle.outputs import check_output, open_output
 from seqclf.bundle.predictions import Counts, Result
 from seqclf.bundle.ray_engine import RayEngine
-from seqclf.bundle.rows.windows import PredictWindows, Window, id_type
-from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.table_predictions import table_schema
-from seqclf.bundle.training_memory import Moved, RowSample
+from seqclf.bundle.runtime import Classifier, table_schema
+from seqclf.bundle.token_bars import show_token_bars
+from seqclf.bundle.windows import PredictWindows, Window, id_type
 from seqclf.data.reading.sources import Source, fetched, local_files
 from seqclf.data.schema.schema import Label
 from seqclf.documents.terminal import show_line, show_note
@@ -70,13 +68,13 @@ class PredictedFile(JsonResult):
     a value that was not in the training data. `far_share`: fraction of tokens with a number that is more than 10
     standard deviations from the mean of the training data. A high `far_share` suggests a different unit or population.
     `rows_per_s`: rows per second of this process, without the rows that a killed process left (see `Journal`).
-    `moved`: fields that moved since training, None if there are none. `provider`, `no_cuda`: see `ModelSession`.
-    `actors`: number of Ray actors, only for `engine=ray`. With `explain`, `tokens` is the number of explained tokens,
-    and there are no fractions of tokens.
+    `drift`: fields that drifted since training, None if there are none.
+    `provider`, `no_cuda`: see `ModelSession`. `actors`: number of Ray actors, only for `engine=ray`. With `explain`,
+    `tokens` is the number of explained tokens, and there are no fractions of tokens.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"unknown_share", "far_share", "moved", "no_cuda", "actors", "tokens"}
+        {"unknown_share", "far_share", "drift", "no_cuda", "actors", "tokens"}
     )
 
     output: str
@@ -86,7 +84,7 @@ class PredictedFile(JsonResult):
     rows_per_s: float
     unknown_share: float | None = None
     far_share: float | None = None
-    moved: list[Moved] | None = None
+    drift: list[FieldDrift] | None = None
     provider: str
     no_cuda: str | None = None
     actors: int | None = None
@@ -120,7 +118,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 def _check_engine(config: PredictConfig) -> None:
     """Raise InputError for a setting that the chosen `engine`, or a prediction of one sequence, does not support."""
-    limits = [key for key in ("max_refused", "max_far", "max_moved") if getattr(config, key, None) is not None]
+    limits = [key for key in ("max_refused", "max_far", "max_drift") if getattr(config, key, None) is not None]
     for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
         raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
     if config.engine == "ray":
@@ -169,14 +167,14 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
             else explanations_schema(classifier, ids, by_field=by_field)
         )
 
-    limits = Limits(**{field.name: getattr(config, field.name, None) for field in fields(Limits)})
-    unmeasured = ["max_moved"] * (config.engine == "ray") + ["max_far", "max_moved"] * (by_field is not None)
-    limits.check(classifier.strange, classifier.memory, unmeasured)
+    limits = InputLimits(**{field.name: getattr(config, field.name, None) for field in fields(InputLimits)})
+    unmeasured = ["max_drift"] * (config.engine == "ray") + ["max_far", "max_drift"] * (by_field is not None)
+    limits.check(classifier.strange, classifier.reference, unmeasured)
     source, output = _files(classifier, config)
     vectors = [name for name, values in classifier.extra.items() if values.ndim > 1]
     if vectors and output.endswith(".csv") and by_field is None:
         raise InputError(f"output={output}", f"cannot hold vectors ({vectors[0]})", "write .parquet or .jsonl")
-    sample = RowSample(classifier.memory)
+    sample = RowSample(classifier.reference)
     engine = config.engine if config.engine == "local" else f"{config.engine} on {config.device}"
     identity = run_identity(classifier, source, by_field, engine)
     with open_journal(output, identity, sample) as journal, _ray_engine(classifier, config, by_field) as actors:
@@ -191,9 +189,9 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
         counts, seconds = write_results(limits.checked(results, classifier.strange, sample), output, empty)
     if not counts.rows and source.query:
         show_note("no row is left after the query of the bundle, which cannot filter by the label")
-    moved = sample.moved()
-    for each in moved:
-        show_note(f"moved since training: {each}")
+    drift = sample.drift()
+    for each in drift:
+        show_note(f"drifted since training: {each}")
     shares: dict[str, Any] = {"tokens": counts.tokens}
     if by_field is None:
         unknown, far = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
@@ -209,7 +207,7 @@ def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool |
         refused=counts.refused,
         seconds=round(seconds, 3),
         rows_per_s=round((counts.rows - journal.rows) / seconds, 1),
-        moved=moved or None,
+        drift=drift or None,
         provider=classifier.provider if actors is None else actors.provider or classifier.provider,
         no_cuda=classifier.no_cuda,
         actors=None if actors is None else actors.count,

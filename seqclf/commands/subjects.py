@@ -111,11 +111,11 @@ def evaluated_bundle(config: EvaluateConfig) -> EvaluatedModel:
         periods = slices_by_period(judged, predicted.times, config.by)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(rows.labels)} rows; the first: {refused[0]}")
-    lines = [f"moved since training: {each}" for each in predicted.moved]
+    lines = [f"drifted since training: {each}" for each in predicted.drift]
     for line in lines:
         console.print(line, soft_wrap=True)
     found: JsonObject = {"refused": len(refused), "unknown_labels": predicted.unknown, "provider": classifier.provider}
-    parts = {"no_cuda": classifier.no_cuda, "moved": [each.to_dict() for each in predicted.moved]}
+    parts = {"no_cuda": classifier.no_cuda, "drift": [each.to_dict() for each in predicted.drift]}
     counts = SplitCounts(used=len(rows.labels), refused=len(refused), unknown_labels=predicted.unknown)
     facts = Facts(no_baseline=OF_BUNDLE, data={"test": counts}, warnings=[*lines, *refused])
     source = str(config.data["test"])

@@ -11,8 +11,8 @@ from typing import Any
 
 from seqclf.errors import InputError
 from seqclf.system import signals
+from seqclf.system.resources import yield_cores
 from seqclf.system.search_path import remove_working_folder
-from seqclf.system.threads import yield_cores
 
 
 def run(name: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from seqclf.errors import InputError, first_line
 from seqclf.settings.typed_text import argument, shell_word
 from seqclf.system.atomic_files import DISK
-from seqclf.system.memory_errors import MEMORY_REMEDY, is_out_of_memory
+from seqclf.system.resources import MEMORY_REMEDY, is_out_of_memory
 from seqclf.system.version import DISTRIBUTION, RUNTIME
 
 if TYPE_CHECKING:  # prediction imports this file, but does not need the next module

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from seqclf.documents.blocks import Document, Section, Template, limited_table
-from seqclf.documents.figures import hue
 from seqclf.documents.formatting import number, percent, probability_text, shortened, warning_lines
+from seqclf.documents.svg import hue
 
 if TYPE_CHECKING:
     from jinja2 import Environment

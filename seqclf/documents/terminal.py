@@ -12,16 +12,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text as Cell
 
-from seqclf.documents.blocks import (
-    Alerts,
-    Block,
-    Code,
-    Folded,
-    Section,
-    Table,
-    Text,
-    limited_table,
-)
+from seqclf.documents.blocks import Alerts, Block, Code, Folded, Section, Table, Text, limited_table
 from seqclf.documents.formatting import printable, shortened, warning_lines
 
 MAX_CLASSES = 25

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from seqclf.documents.figures import FILL, INK, LINES, MARK, SOFT, render_svg
 from seqclf.documents.formatting import plain_number
+from seqclf.documents.svg import FILL, INK, LINES, MARK, SOFT, render_svg
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.slices import Slice
 

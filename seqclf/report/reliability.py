@@ -9,8 +9,8 @@ import numpy as np
 from markupsafe import Markup
 
 from seqclf.documents.blocks import Picture, Section, Table, Text
-from seqclf.documents.figures import FILL, SOFT, render_svg
 from seqclf.documents.formatting import number, percent, shortened
+from seqclf.documents.svg import FILL, SOFT, render_svg
 from seqclf.evaluation.calibration import calibration_error_by_chance
 from seqclf.evaluation.intervals import CONFIDENCE, interval_text, proportion_interval
 from seqclf.report.charts import CURVE_IN, MARGIN, style_axes

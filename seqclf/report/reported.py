@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.bundle.explanations.explanation import explain_shown
+from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import MAX_MISTAKES
 from seqclf.config.build import Trust, require_trusted

@@ -12,9 +12,9 @@ import torch
 
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
+from seqclf.bundle.reference_data import ReferenceData
 from seqclf.bundle.session import open_session, require_shape
 from seqclf.bundle.step_model import open_step
-from seqclf.bundle.training_memory import TrainingMemory
 from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
@@ -44,14 +44,14 @@ def write_bundle(
     folder: Path,
     run_metrics: RunResult | Mapping[str, Any],
     recipe: JsonObject | None = None,
-    memory: TrainingMemory | None = None,
+    reference: ReferenceData | None = None,
 ) -> Parity:
     """Export a task to `folder`, and compare its logits with those of PyTorch on random batches of the parity grid.
 
     `run_metrics`: result of the run, or content of its metrics.json; without any, the bundle predicts the most probable
-    label. `recipe`: see `TrainConfig.recipe`. `memory`: shares of the data, None for a bundle that compares no new rows
-    with them. The folder appears when it is complete, in place of an earlier bundle. Raises InputError if the folder
-    has files but is not a bundle.
+    label. `recipe`: see `TrainConfig.recipe`. `reference`: None for a bundle that compares no rows with it.
+    The folder appears when it is complete, in place of an earlier bundle. Raises InputError if the folder has files but
+    is not a bundle.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -67,8 +67,8 @@ def write_bundle(
     content = _manifest_content(task, state)
     if recipe is not None:  # with the resolved label, because a guess on other data may be another label
         content["recipe"] = {**recipe, "data": {**recipe["data"], "positive": dataset["positive"]}}
-    if memory is not None:
-        content["memory"] = memory.state()
+    if reference is not None:
+        content["reference"] = reference.state()
     with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):
         manifest.check_content(content)
         result = run_metrics if isinstance(run_metrics, RunResult) else RunResult.from_dict(state)

@@ -19,7 +19,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.models.rnn.recurrent_cell import RecurrentCell
 from seqclf.models.tree_lstm import TreeLSTM
 from seqclf.settings.train_settings import RuntimeOptions
-from seqclf.system.threads import available_cpus, idle_cpus
+from seqclf.system.resources import available_cpus, idle_cpus
 
 # Warnings of Lightning that do not concern the user.
 IGNORED_WARNINGS = (

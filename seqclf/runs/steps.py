@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.bundle.training_memory import Rows, TrainingMemory
+from seqclf.bundle.reference_data import PredictedRows, ReferenceData
 from seqclf.data.encoding.row_checks import StrangeMeasures
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import THRESHOLD, Dataset
@@ -54,7 +54,7 @@ from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.resume import rows_of
 from seqclf.training.task import SequenceTask, load_task, save_model
 
-MEMORY_TOKENS = 2_000_000  # tokens that the memory of a bundle is computed from
+REFERENCE_TOKENS = 2_000_000  # tokens that the reference data of a bundle are computed from
 
 
 def fit(run: Path, config: TrainConfig, *, logger: RunLogger | None = None) -> None:
@@ -164,12 +164,12 @@ def _strange_values(run: Path, config: TrainConfig, split: str) -> Mapping[str, 
 def export(run: Path, config: TrainConfig) -> None:
     """Export the model with its decision, and compare the result with PyTorch → bundle/."""
     is_of_folds = config.data.split.fold == ALL_FOLDS
-    recipe, memory = recipe_of(run, config), None
+    recipe, reference = recipe_of(run, config), None
     if not is_of_folds:  # no row is left to remember
         result = read_judged(run, config.decision)
-        memory = training_memory(open_data(run, config), result.rows["validation"].logits, result.decision)
+        reference = reference_data(open_data(run, config), result.rows["validation"].logits, result.decision)
     task = load_task(run / MODEL, trust=trusted(config.model_dump()))
-    parity = write_bundle(task, run / "bundle", read_result(run), recipe, memory).max_error
+    parity = write_bundle(task, run / "bundle", read_result(run), recipe, reference).max_error
     about = f"differs from PyTorch by at most {parity:.1e}"
     about += "; it is of all rows, and the scores are those of the folds" if is_of_folds else ""
     console.print(f"bundle: {shown_path(run / 'bundle')}, {about}", soft_wrap=True)
@@ -183,15 +183,17 @@ def recipe_of(run: Path, config: TrainConfig) -> JsonObject:
     return first.model_copy(update={"decision": first.decision.model_copy(update={"holdout": AUTO})}).recipe()
 
 
-def training_memory(dataset: Dataset, logits: np.ndarray, decision: Decision) -> TrainingMemory:
-    """Return the memory of validation rows, whose `logits` are (N, C)."""
+def reference_data(dataset: Dataset, logits: np.ndarray, decision: Decision) -> ReferenceData:
+    """Return the reference data, validation rows, whose `logits` are (N, C)."""
     whole = dataset.splits["validation"]
-    some = sampled_rows(whole.sequences, MEMORY_TOKENS, 0)
-    rows, training = subset(whole, some), sample_split(dataset.splits["train"], MEMORY_TOKENS, 0)
-    memory = TrainingMemory(dataset.encoders, dataset.classes, dataset.positive)
-    known = Rows(rows.sequences, rows.lengths_before_truncation, decision.probabilities(logits[some]), rows.groups)
-    memory.fit(known, training.sequences)
-    return memory
+    some = sampled_rows(whole.sequences, REFERENCE_TOKENS, 0)
+    rows, training = subset(whole, some), sample_split(dataset.splits["train"], REFERENCE_TOKENS, 0)
+    reference = ReferenceData(dataset.encoders, dataset.classes, dataset.positive)
+    known = PredictedRows(
+        rows.sequences, rows.lengths_before_truncation, decision.probabilities(logits[some]), rows.groups
+    )
+    reference.fit(known, training.sequences)
+    return reference
 
 
 def report(run: Path, config: TrainConfig) -> None:

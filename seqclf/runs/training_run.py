@@ -27,7 +27,7 @@ from seqclf.models.embedding import load_vectors
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import explained_loss, launching_ranks, torchrun_ranks
 from seqclf.settings.train_settings import TrainConfig
-from seqclf.system.memory_errors import is_out_of_memory
+from seqclf.system.resources import is_out_of_memory
 from seqclf.system.run_folder import CURVES, resume_advice
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.best_epoch import HeadStopping, checkpoints, early_stopping

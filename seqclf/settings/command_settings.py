@@ -126,8 +126,8 @@ class PredictConfig(CommandOptions):
     max_far: Share | None = None
     """largest fraction of tokens with a number that is more than 10 standard deviations from the mean of training
     (far_share of the JSON line)"""
-    max_moved: Share | None = None
-    """largest distance of a field that moved since training (moved of the JSON line)"""
+    max_drift: Share | None = None
+    """largest distance of a field that drifted since training (drift of the JSON line)"""
     threads: Count | None = None
     """CPU threads; null: all cores, with engine=ray 1 for each actor"""
     engine: Literal["local", "ray"] = "local"

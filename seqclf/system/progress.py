@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from seqclf.system.atomic_files import call_in_child
 from seqclf.system.durations import duration_text
-from seqclf.system.file_locks import call_in_child
 
 Item = TypeVar("Item")
 DELAY_S = 1.5  # seconds; shorter work shows no progress line
@@ -125,13 +125,7 @@ DISPLAY = Display()
 
 
 @contextmanager
-def stage(
-    title: str,
-    *,
-    total: float | None = None,
-    unit: str = "",
-    summary: bool = True,
-) -> Iterator[Stage]:
+def stage(title: str, *, total: float | None = None, unit: str = "", summary: bool = True) -> Iterator[Stage]:
     """Show the progress of the `with` block (see `Stage`), and with `summary` the duration of a long one.
 
     >>> with stage("reading train.csv", total=3, unit="rows") as reading:

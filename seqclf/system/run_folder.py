@@ -9,8 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import UNFINISHED, explain_disk_errors, sweep
-from seqclf.system.file_locks import call_in_child, lock_file, remove_lock
+from seqclf.system.atomic_files import UNFINISHED, call_in_child, explain_disk_errors, lock_file, remove_lock, sweep
 
 LOCK = ".seqclf.lock"  # lock file; no other program uses this name
 FAILURE = ".seqclf.error"  # file with the error line of a failed job of a multirun

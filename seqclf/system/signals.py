@@ -40,7 +40,7 @@ class Terminated(SystemExit):
         return "; ".join(filter(None, (f"stopped by {self.name}", self.advice)))
 
 
-class _State:
+class _SignalState:
     installed = False
     received: int | None = None
     deferred = False
@@ -51,7 +51,7 @@ class _State:
 def install() -> dict[int, Any]:
     """Install the handler for all `SIGNALS` that are not ignored (as by nohup). Return those before."""
     forget()
-    _State.installed, before = True, {}
+    _SignalState.installed, before = True, {}
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             before[number] = signal.getsignal(number)
@@ -62,7 +62,7 @@ def install() -> dict[int, Any]:
 
 def forget() -> None:
     """Forget the signals received so far, and that the handler is installed."""
-    _State.installed, _State.received, _State.deferred, _State.ended = False, None, False, None
+    _SignalState.installed, _SignalState.received, _SignalState.deferred, _SignalState.ended = False, None, False, None
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def ending_command() -> Iterator[None]:
 
     Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
     """
-    is_outer = not _State.installed
+    is_outer = not _SignalState.installed
     before = install() if is_outer else {}  # in an inner block, `install` would forget a signal
     try:
         with raised():
@@ -83,7 +83,7 @@ def ending_command() -> Iterator[None]:
             # starts Python, print makes two writes, and another rank may write between them.
             with suppress(OSError, AttributeError):  # stderr may be closed or on a full disk
                 sys.stderr.write(f"{end.message}\n")
-        _State.received = None  # the message about the signal is printed
+        _SignalState.received = None  # the message about the signal is printed
         before = {number: signal.SIG_DFL for number in before if signal.getsignal(number) is _receive}
         sys.exit(end.code)
     finally:
@@ -118,7 +118,7 @@ def handled() -> Iterator[None]:
 
 def reinstall() -> None:
     """Install the handler of SIGTERM again, because Lightning and Ray replace it."""
-    if _State.installed:
+    if _SignalState.installed:
         signal.signal(signal.SIGTERM, _receive)
 
 
@@ -130,31 +130,31 @@ def _restore(before: dict[int, Any]) -> None:
 
 
 def _receive(number: int, frame: Any) -> None:
-    if _State.received is None:
-        _State.received, _State.since = number, time.monotonic()
-        if _State.deferred:
+    if _SignalState.received is None:
+        _SignalState.received, _SignalState.since = number, time.monotonic()
+        if _SignalState.deferred:
             return
-    elif number != signal.SIGINT and time.monotonic() < _State.since + REPEAT_S:
+    elif number != signal.SIGINT and time.monotonic() < _SignalState.since + REPEAT_S:
         return
     end()
 
 
 def requested() -> bool:
     """Return True if the handler received a signal."""
-    return _State.received is not None
+    return _SignalState.received is not None
 
 
 def raise_lost() -> None:
     """Raise `Terminated` if a signal was received and is not deferred. Call it after DuckDB, which may drop it."""
-    if requested() and not _State.deferred:
+    if requested() and not _SignalState.deferred:
         end()
 
 
 def end() -> NoReturn:
     """Raise `Terminated` for the received signal, or for SIGTERM if another process received it."""
-    _State.received, _State.since = _State.received or signal.SIGTERM, time.monotonic()
-    _State.ended = _State.ended or Terminated(_State.received)
-    raise _State.ended
+    _SignalState.received, _SignalState.since = _SignalState.received or signal.SIGTERM, time.monotonic()
+    _SignalState.ended = _SignalState.ended or Terminated(_SignalState.received)
+    raise _SignalState.ended
 
 
 @contextmanager
@@ -169,9 +169,9 @@ def raised() -> Iterator[None]:
     except Terminated:
         raise
     except BaseException:
-        if _State.received is None:
+        if _SignalState.received is None:
             raise
-    if _State.received is not None:
+    if _SignalState.received is not None:
         end()
 
 
@@ -181,9 +181,9 @@ def deferred_signals() -> Iterator[None]:
 
     An inner block leaves that to the outer one.
     """
-    outer, _State.deferred = _State.deferred, True
+    outer, _SignalState.deferred = _SignalState.deferred, True
     with nullcontext() if outer else raised():  # the end looks for a signal when none is deferred any more
         try:
             yield
         finally:
-            _State.deferred = outer
+            _SignalState.deferred = outer

@@ -24,8 +24,8 @@ from seqclf.evaluation.metrics import EPOCH_METRICS, MAIN_METRICS, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
-from seqclf.system.environment import resident_mb
 from seqclf.system.json_result import JsonObject
+from seqclf.system.resources import resident_mb
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, epoch_scores
 from seqclf.training.smoothed_monitor import MONITORED
 

@@ -15,7 +15,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import CPU, CUDA, explain_run_errors, open_session
 from seqclf.commands.predict import predict_text
 from seqclf.errors import InputError
-from seqclf.system.memory_errors import MEMORY_REMEDY
+from seqclf.system.resources import MEMORY_REMEDY
 
 HAS_CARD = any(Path("/dev").glob("nvidia[0-9]*"))  # of this machine, whose cards the tests hide
 without_card = pytest.mark.skipif(HAS_CARD, reason="the card of this machine may work")

@@ -16,11 +16,10 @@ from bundle.test_malformed import write_signed
 from onnx import helper, numpy_helper
 from support.untrained_task import data_options, export_table, make_task
 
-from seqclf.bundle import soundness_checks
+from seqclf.bundle import soundness
+from seqclf.bundle.reference_data import PredictedRows, ReferenceData
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.soundness import Subject
-from seqclf.bundle.soundness_checks import CHECKS, GATES, examine
-from seqclf.bundle.training_memory import Rows, TrainingMemory
+from seqclf.bundle.soundness import CHECKS, GATES, CheckedBundle, examine
 from seqclf.config.command import run
 from seqclf.data.prepare_data import prepare
 from seqclf.runs.bundle_export import write_bundle
@@ -30,11 +29,11 @@ NAMES = [function.__name__.replace("_", " ") for function in CHECKS]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(soundness_checks, "SECONDS", 0.001)
+    monkeypatch.setattr(soundness, "SECONDS", 0.001)
 
 
 def examined(folder):
-    return examine(Subject(Path(folder), "cpu", 1))
+    return examine(CheckedBundle(Path(folder), "cpu", 1))
 
 
 def failed(folder):
@@ -321,11 +320,11 @@ def test_swapped_values_fail_encoders_where_the_bundle_remembers_its_data(tmp_pa
     (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     dataset = prepare(data_options(tmp_path / "cache", train=str(tmp_path / "train.jsonl")))
     split = dataset.splits["train"]
-    memory = TrainingMemory(dataset.encoders, dataset.classes, None)
+    reference = ReferenceData(dataset.encoders, dataset.classes, None)
     probabilities = np.full((len(split.sequences), 3), 1 / 3)
-    memory.fit(Rows(split.sequences, split.sequences.lengths, probabilities, None), split.sequences)
+    reference.fit(PredictedRows(split.sequences, split.sequences.lengths, probabilities, None), split.sequences)
     folder = tmp_path / "bundle"
-    write_bundle(make_task(dataset.description()), folder, {}, memory=memory)
+    write_bundle(make_task(dataset.description()), folder, {}, reference=reference)
     assert failed(folder) == []
     path = folder / f"encoders/{kind}.json"
     state = json.loads(path.read_text())
@@ -358,5 +357,5 @@ def test_two_packages_with_the_same_files_fail_packages(monkeypatch, installed, 
         return Installed(*installed[name])
 
     monkeypatch.setattr(metadata, "distribution", distribution)
-    passed, figure, _ = soundness_checks.packages(Subject(Path()))
+    passed, figure, _ = soundness.packages(CheckedBundle(Path()))
     assert (passed, figure) == (not clashes, clashes)

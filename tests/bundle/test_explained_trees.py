@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.tree_texts import node_at, postorder, written
 from support.tree_texts import trees as tree_strategy
 
-from seqclf.bundle.rows.python_rows import PythonRows
+from seqclf.bundle.python_rows import PythonRows
 from seqclf.data.encoding.encoders import load_encoders
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError

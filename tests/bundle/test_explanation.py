@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle.explanations import explanation
-from seqclf.bundle.explanations.explanation import explain_source
+from seqclf.bundle import explanation
+from seqclf.bundle.explanation import explain_source
 from seqclf.data.reading.sources import Source
 
 HEAD = ["id", "prediction", "probability", "position", "token", "contribution"]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from seqclf.bundle.rows.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.sequence_reader import ReaderLimits, read_sequences
 from seqclf.bundle.step_model import Read
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
@@ -55,7 +55,7 @@ def test_logits_of_another_shape_are_one_line_and_not_spread_over_the_rows(shape
             return Read(np.zeros(shape, np.float32))
 
     with pytest.raises(InputError) as error:
-        read_sequences(Reader(), Ragged(np.arange(5), {"value": np.arange(4)}), 3, BatchLimits(100, workers=1))
+        read_sequences(Reader(), Ragged(np.arange(5), {"value": np.arange(4)}), 3, ReaderLimits(100, workers=1))
     assert error.value.where == "model.onnx" and str(shape) in error.value.problem
 
 

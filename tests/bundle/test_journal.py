@@ -16,12 +16,12 @@ import pytest
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle import journal, model
+from seqclf.bundle.drift import LimitError, RowSample
 from seqclf.bundle.journal import WINDOW, Journal, journal_folder, open_journal
-from seqclf.bundle.limits import LimitError
 from seqclf.bundle.manifest import write_manifest
 from seqclf.bundle.outputs import check_output
+from seqclf.bundle.reference_data import PredictedRows, ReferenceData
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.training_memory import Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
 from seqclf.data.prepare_data import prepare
 from seqclf.errors import InputError
@@ -30,10 +30,10 @@ from seqclf.runs.bundle_export import write_bundle
 ROWS, WINDOW_ROWS = 205, 20
 SMALL = {  # many windows, parts and thinnings of the sample
     "seqclf.bundle.model.WINDOW_ROWS": WINDOW_ROWS,
-    "seqclf.bundle.explanations.explanation.WINDOW_ROWS": WINDOW_ROWS,
-    "seqclf.bundle.explanations.explanation.WINDOW_TOKENS": 30,
+    "seqclf.bundle.explanation.WINDOW_ROWS": WINDOW_ROWS,
+    "seqclf.bundle.explanation.WINDOW_TOKENS": 30,
     "seqclf.bundle.outputs.PART_ROWS": 50,
-    "seqclf.bundle.training_memory.MAX_ROWS": 50,
+    "seqclf.bundle.drift.MAX_ROWS": 50,
 }
 KILLED = """
 import importlib, json, os, signal, sys
@@ -79,16 +79,16 @@ def bundle(tmp_path_factory):
     fields = {"shop": "category", "amount": "number"}
     dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), fields=fields, id="card"))
     rows = dataset.splits["train"]
-    memory = TrainingMemory(dataset.encoders, dataset.classes, "yes")
+    reference = ReferenceData(dataset.encoders, dataset.classes, "yes")
     probabilities = np.full((len(rows.labels), 2), 0.5)
-    memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, None), rows.sequences)
-    write_bundle(make_task(dataset.description()), folder / "bundle", {}, memory=memory)
+    reference.fit(PredictedRows(rows.sequences, rows.lengths_before_truncation, probabilities, None), rows.sequences)
+    write_bundle(make_task(dataset.description()), folder / "bundle", {}, reference=reference)
     return folder / "bundle"
 
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """Folder with `ROWS` rows whose amounts moved, some of them rejected."""
+    """Folder with `ROWS` rows whose amounts drift, some of them rejected."""
     for name, value in SMALL.items():
         monkeypatch.setattr(name, value)
     rows = table_of(ROWS + 1, factor=4.0).drop_columns("label").to_pylist()[:ROWS]
@@ -159,7 +159,7 @@ def test_the_output_is_that_of_an_uninterrupted_run(predict, bundle, files, outp
     assert [each for _, each in content(files / output)] == [each for _, each in content(files / "before")]
     assert [path.name for path in files.glob(".seqclf*")] == []
     if explain is None:
-        assert next(each["field"] for each in result["moved"]) == "amount" and result["unknown_share"] > 0
+        assert next(each["field"] for each in result["drift"]) == "amount" and result["unknown_share"] > 0
 
 
 @pytest.mark.parametrize("changed", ["input", "bundle", "options"])
@@ -235,7 +235,7 @@ def test_an_error_before_the_first_window_leaves_nothing(predict, files):
     assert [*files.iterdir()] == []
 
 
-LIMITS = {"max_refused": "shop", "max_far": "amount", "max_moved": "amount"}
+LIMITS = {"max_refused": "shop", "max_far": "amount", "max_drift": "amount"}
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -258,7 +258,7 @@ def test_rows_beyond_a_limit_write_nothing_and_leave_no_journal(predict, files, 
 def test_limits_are_those_of_the_json_line(predict, files):
     result, _ = predict("out.parquet")
     figures = {"max_refused": result["refused"] / ROWS, "max_far": result["far_share"]}
-    figures["max_moved"] = result["moved"][0]["distance"]
+    figures["max_drift"] = result["drift"][0]["distance"]
     for limit, figure in figures.items():
         assert 0 < figure < 1
         predict("out.parquet", **{limit: figure + 1e-4})
@@ -283,7 +283,7 @@ def test_python_raises_beyond_a_limit(bundle, files, form, limit):
 
 
 def test_a_limit_of_what_nothing_measures_is_rejected(predict, bundle):
-    for limits in ({"max_far": 0.1}, {"max_moved": 0.1}):
+    for limits in ({"max_far": 0.1}, {"max_drift": 0.1}):
         with pytest.raises(InputError, match="not measured"):
             predict("out.parquet", explain=True, **limits)
     with pytest.raises(InputError, match="must be from 0 to 1"):

@@ -12,16 +12,16 @@ import pytest
 from support.untrained_task import data_options, export_table
 
 from seqclf.batching.collate import pad
-from seqclf.bundle.rows import row_memory, sequence_reader
-from seqclf.bundle.rows.sequence_reader import BatchLimits, WholeSequences, read_sequences
+from seqclf.bundle import sequence_reader
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.sequence_reader import ReaderLimits, WholeSequences, read_sequences
 from seqclf.config.command_keys import default_settings
 from seqclf.data.encoding import encoders
 from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import Ragged, list_offsets, take
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.runs.bundle_export import write_bundle
-from seqclf.system.environment import STATUS
+from seqclf.system.resources import STATUS
 from seqclf.training.task import SequenceTask
 
 FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention", "hidden_size": 48}
@@ -69,7 +69,7 @@ def short_limits(monkeypatch):
     monkeypatch.setattr(sequence_reader, "MAX_TOKENS", LONG)
     monkeypatch.setattr(sequence_reader, "LONG_ROW", LONG)
     monkeypatch.setattr(sequence_reader, "LONG_ROW_CHUNK", 5)
-    monkeypatch.setattr(row_memory, "LONG_ROW", LONG)
+    monkeypatch.setattr(sequence_reader, "LONG_ROW", LONG)
 
 
 @pytest.fixture
@@ -123,8 +123,8 @@ def limited(folder, length, monkeypatch):
     """Return a classifier on a machine of twice the memory of `length` tokens."""
     classifier = Classifier(folder, device="cpu", threads=2)
     fields, _ = pad(encode(classifier, rows_of([length])), np.array([0]))
-    memory = 2 * classifier.row_memory.needed(fields, length)
-    monkeypatch.setattr(row_memory, "available_memory", lambda: memory)
+    memory = 2 * classifier.memory_estimate.needed(fields, length)
+    monkeypatch.setattr(sequence_reader, "available_memory", lambda: memory)
     return classifier
 
 
@@ -146,18 +146,18 @@ def test_a_row_that_needs_too_much_memory_has_its_own_error(both_ways, monkeypat
 
 def test_rows_below_the_threshold_are_not_measured(both_ways, monkeypatch):
     classifier = limited(both_ways, 1, monkeypatch)
-    monkeypatch.setattr(classifier.row_memory, "needed", None)
+    monkeypatch.setattr(classifier.memory_estimate, "needed", None)
     assert [row["error"] for row in classifier.predict(rows_of([sequence_reader.LONG_ROW, 3]))] == [None, None]
 
 
 def test_models_that_read_chunks_have_no_limit(forward):
-    assert Classifier(forward, device="cpu").row_memory is None
+    assert Classifier(forward, device="cpu").memory_estimate is None
 
 
 def check_memory(classifier, columns):
     """Compare the memory that is predicted for a long row like that of `columns` with the measured memory."""
     fields, _ = pad(encoders.encode(classifier.encoders, columns, NO_TRUNCATION).sequences, np.array([0]))
-    memory, length = classifier.row_memory, 6001
+    memory, length = classifier.memory_estimate, 6001
     predicted, (tensors, peak) = memory.needed(fields, length), memory._measure(fields, length)
     assert 0.8 * tensors < predicted < 2 * peak
     assert predicted / memory.needed(fields, 2 * length) == pytest.approx(0.5, abs=0.05)
@@ -179,11 +179,11 @@ def test_the_memory_of_trees_is_measured(trees, form):
 
 
 def test_the_memory_of_attention_grows_with_the_square_of_the_length(attention, monkeypatch):
-    memory = attention.row_memory
+    memory = attention.memory_estimate
     fields, _ = pad(encode(attention, rows_of([4])), np.array([0]))
     assert memory.needed(fields, 6001) == pytest.approx(memory._measure(fields, 6001)[0], rel=0.1)
     assert memory.needed(fields, 600_000) == pytest.approx(4 * memory.needed(fields, 300_000), rel=0.01)
-    monkeypatch.setattr(row_memory, "available_memory", lambda: 24e9)
+    monkeypatch.setattr(sequence_reader, "available_memory", lambda: 24e9)
     error = memory.errors(Ragged(np.array([0, 600_000]), {"tokens": np.zeros(600_000, np.int32)}))[0]
     assert error.startswith("has 600,000 tokens; this model needs about 2,") and "limit of 12.0 GB" in error
 
@@ -220,14 +220,14 @@ class SlowSession:
 def test_whole_long_rows_are_read_one_at_a_time_and_give_their_memory_back():
     session, offsets = SlowSession(), list_offsets(np.array([20, 3, 30, 40, 4, 50]))
     read = WholeSequences(session, ["value"])
-    read_sequences(read, Ragged(offsets, {"value": np.arange(offsets[-1])}), 1, BatchLimits(LONG, workers=4))
+    read_sequences(read, Ragged(offsets, {"value": np.arange(offsets[-1])}), 1, ReaderLimits(LONG, workers=4))
     assert session.most == 1 and session.options == ["cpu:0"] * 4
 
 
 PEAK = """
 import sys
 from seqclf.bundle.runtime import Classifier
-from seqclf.system.environment import peak_mb
+from seqclf.system.resources import peak_mb
 classifier = Classifier(sys.argv[1], device="cpu", threads=1)
 for length in (2000, 200_000):
     assert classifier.predict([[1, 2] * (length // 2)])[0]["error"] is None

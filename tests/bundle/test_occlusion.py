@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle.explanations import occlusion
-from seqclf.bundle.explanations.occlusion import log_odds
+from seqclf.bundle import occlusion
+from seqclf.bundle.occlusion import log_odds
 
 UNKNOWN = {"events": 99, "alerts": 99, "visits": [], "position": None}
 

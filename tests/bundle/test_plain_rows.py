@@ -9,8 +9,8 @@ import pytest
 from support.untrained_task import export_table
 
 from seqclf.bundle import model
-from seqclf.bundle.rows.python_rows import PythonRows
-from seqclf.bundle.rows.sequence_reader import batches_by_length
+from seqclf.bundle.python_rows import PythonRows
+from seqclf.bundle.sequence_reader import batches_by_length
 
 LABELS = ["yes", "no"] * 8
 SHOPS = [["a", "b", "é"], ["c"], ["a", "a"], ["b", "c", "a", "b"]] * 4

@@ -15,9 +15,9 @@ for module, names in ((signal, ("SIGHUP",)), (os, ("fork", "getuid", "register_a
     for name in names:
         delattr(module, name)
 import seqclf
-from seqclf.system import file_locks, signals
+from seqclf.system import atomic_files, signals
 from seqclf.system import run_folder as run_lock
-assert file_locks.fcntl is None and len(signals.SIGNALS) == 2
+assert atomic_files.fcntl is None and len(signals.SIGNALS) == 2
 signals.install()
 classifier = seqclf.Classifier(sys.argv[1])
 print(json.dumps([row["probability"] for row in classifier.predict(json.loads(sys.argv[2]))]))

@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle import model
+from seqclf.bundle import explanation, model
 from seqclf.bundle import ray_engine as engine
-from seqclf.bundle.explanations import explanation
-from seqclf.bundle.explanations.explanation import explain_source
+from seqclf.bundle.explanation import explain_source
 from seqclf.bundle.ray_engine import RayEngine, Worker, bundle_files, ray_engine
-from seqclf.bundle.rows.windows import run_windows
+from seqclf.bundle.windows import run_windows
 from seqclf.commands.predict import _check_engine, write_results
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -210,8 +209,7 @@ def test_a_bundle_that_was_replaced_is_not_sent(classifier, copy_bundle):
 
 
 @pytest.mark.parametrize(
-    ("engine", "sequence", "actors", "where"),
-    [("ray", "[1]", None, "engine=ray"), ("local", None, 2, "ray.actors=2")],
+    ("engine", "sequence", "actors", "where"), [("ray", "[1]", None, "engine=ray"), ("local", None, 2, "ray.actors=2")]
 )
 def test_settings_of_another_engine_are_refused(engine, sequence, actors, where):
     settings = SimpleNamespace(engine=engine, sequence=sequence, ray=SimpleNamespace(address=None, actors=actors))

@@ -16,8 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import model
-from seqclf.bundle.rows import sequence_reader
+from seqclf.bundle import model, sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -173,10 +172,7 @@ def test_a_long_sequence_is_truncated_as_in_training(classifier):
     assert first == second
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [("events", "[3, 1, 2]"), ("events", " 3  1 2 ")],
-)
+@pytest.mark.parametrize(("kind", "text"), [("events", "[3, 1, 2]"), ("events", " 3  1 2 ")])
 def test_a_sequence_on_the_command_line_is_json_or_separated_by_spaces(classifier, kind, text):
     loaded = classifier(kind)
     assert loaded.predict([loaded.parse(text)]) == loaded.predict([[3, 1, 2]])

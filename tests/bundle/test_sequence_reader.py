@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from bundle.conftest import sequences_of
 
-from seqclf.bundle.rows.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.sequence_reader import ReaderLimits, read_sequences
 from seqclf.bundle.step_model import Read
 from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
@@ -34,7 +34,7 @@ class Sums:
 def test_batches_are_read_at_the_same_time_and_keep_their_rows():
     # Each batch waits for another one: read one after the other, none would ever end.
     together = threading.Barrier(2, timeout=10)
-    logits, extra = read_sequences(Sums(lambda _: together.wait()), SEQUENCES, 1, BatchLimits(4, workers=2))
+    logits, extra = read_sequences(Sums(lambda _: together.wait()), SEQUENCES, 1, ReaderLimits(4, workers=2))
     values = np.split(SEQUENCES.fields["value"], SEQUENCES.offsets[1:-1])
     assert logits[:, 0].tolist() == [part.sum() for part in values]
     assert extra["tokens"].tolist() == LENGTHS.tolist()
@@ -42,7 +42,7 @@ def test_batches_are_read_at_the_same_time_and_keep_their_rows():
 
 def test_one_thread_reads_in_the_thread_of_the_caller():
     threads = set()
-    read_sequences(Sums(lambda _: threads.add(threading.get_ident())), SEQUENCES, 1, BatchLimits(4, workers=1))
+    read_sequences(Sums(lambda _: threads.add(threading.get_ident())), SEQUENCES, 1, ReaderLimits(4, workers=1))
     assert threads == {threading.get_ident()}
 
 
@@ -56,13 +56,13 @@ def test_an_error_of_a_batch_is_one_line_and_ends_the_reading():
     rows = 200
     many = Ragged(np.arange(rows + 1), {"value": np.arange(rows)})
     with pytest.raises(InputError, match=r"^model\.onnx: cannot be run \(wrong shape\); export the bundle anew$"):
-        read_sequences(Sums(fail), many, 1, BatchLimits(1, workers=2))
+        read_sequences(Sums(fail), many, 1, ReaderLimits(1, workers=2))
     assert len(begun) < rows
 
 
 def test_predictions_do_not_depend_on_the_number_of_threads(exported, monkeypatch):
     bundle = exported("events")
-    monkeypatch.setattr("seqclf.bundle.rows.sequence_reader.MAX_TOKENS", 40)
+    monkeypatch.setattr("seqclf.bundle.sequence_reader.MAX_TOKENS", 40)
     one, four = (Classifier(bundle.folder, device="cpu", threads=threads) for threads in (1, 4))
     sequences = sequences_of("events") * 20
     assert np.array_equal(one.predict_proba(sequences), four.predict_proba(sequences))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from seqclf.bundle.explanations import explanation
-from seqclf.bundle.explanations.explanation import explain_shown
+from seqclf.bundle import explanation
+from seqclf.bundle.explanation import explain_shown
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import describe_row
 

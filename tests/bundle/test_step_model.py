@@ -13,9 +13,8 @@ from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_sig
 from onnx import numpy_helper
 from support.untrained_task import export_table
 
-from seqclf.bundle import parity
+from seqclf.bundle import parity, sequence_reader
 from seqclf.bundle.manifest import read_bundle
-from seqclf.bundle.rows import sequence_reader
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step

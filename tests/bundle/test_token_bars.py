@@ -1,6 +1,6 @@
 """Bars of tokens in the terminal."""
 
-from seqclf.bundle.explanations.explanation_lines import show_token_bars
+from seqclf.bundle.token_bars import show_token_bars
 
 
 def test_a_long_sequence_shows_its_strongest_tokens_in_order(capsys):

@@ -65,12 +65,7 @@ def test_trees_of_any_shape_are_predicted_and_malformed_ones_refused(trained):
 
 def test_a_checkpoint_of_a_tree_model_loads(trained, tmp_path):
     _, task, _ = trained
-    state = {
-        "hyper_parameters": dict(task.hparams),
-        "state_dict": task.state_dict(),
-        "global_step": 0,
-        "epoch": 0,
-    }
+    state = {"hyper_parameters": dict(task.hparams), "state_dict": task.state_dict(), "global_step": 0, "epoch": 0}
     torch.save(state, tmp_path / "a.ckpt")
     assert load_task(tmp_path / "a.ckpt").model.node_classes.tolist() == [-1, 0, 1, -1]
 

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from seqclf.bundle import model
+from seqclf.bundle import model, windows
 from seqclf.bundle.predictions import Counts, row_ids
-from seqclf.bundle.rows import windows
 from seqclf.data.reading.sources import Source
 
 REFUSED = [[], None, list(range(21))]  # more than data.max_length=20

@@ -133,7 +133,7 @@ def test_the_contents_list_links_every_section(template):
 
 
 def test_the_template_engine_loads_with_the_first_page_only():
-    modules = ("seqclf.report.description", "seqclf.survey.document")
+    modules = ("seqclf.report.description", "seqclf.survey.sections")
     script = f"import sys, {', '.join(modules)}; print('jinja2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"

@@ -239,7 +239,7 @@ def test_exported_checkpoint_equals_the_bundle_of_its_run(shell, trained):
     manifests = [read_bundle(folder)[0] for folder in (first, second)]
     for manifest in manifests:
         manifest["metrics"].pop("data", None)
-        for name in ("recipe", "memory", "digest"):  # of the run, which a checkpoint does not hold
+        for name in ("recipe", "reference", "digest"):  # of the run, which a checkpoint does not hold
             manifest.pop(name, None)
     assert manifests[0] == manifests[1]
     inputs = example_inputs(

@@ -92,7 +92,7 @@ def _export_of_file(folder: Path, kind: str) -> None:
 def _export_kind(folder: Path, kind: str) -> None:
     from support.untrained_task import data_options, make_task
 
-    from seqclf.bundle.training_memory import Rows, TrainingMemory
+    from seqclf.bundle.reference_data import PredictedRows, ReferenceData
     from seqclf.data.prepare_data import prepare
     from seqclf.runs.bundle_export import write_bundle
 
@@ -105,15 +105,15 @@ def _export_kind(folder: Path, kind: str) -> None:
     options = {"train": str(folder / "train.parquet"), "id": "id", **OPTIONS.get(kind, {})}
     dataset = prepare(data_options(folder / "cache", **options))
     rows = dataset.splits["train"]
-    memory = TrainingMemory(dataset.encoders, dataset.classes, "b")
+    reference = ReferenceData(dataset.encoders, dataset.classes, "b")
     probabilities = np.full((len(rows.labels), 2), 0.5)
-    memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, None), rows.sequences)
+    reference.fit(PredictedRows(rows.sequences, rows.lengths_before_truncation, probabilities, None), rows.sequences)
     changes = _settings("adaptive") if kind == "adaptive" else {"bidirectional": False}
     description = dataset.description()
     task = _tree_task(description) if kind == "trees" else make_task(description, **changes)
     if kind == "adaptive":
         task.model.threshold.fill_(0.3)
-    write_bundle(task, folder / "bundle", {}, memory=memory)
+    write_bundle(task, folder / "bundle", {}, reference=reference)
 
 
 def _tree_task(description: dict[str, Any]) -> Any:

@@ -35,11 +35,11 @@ from fuzzing.files import write
 from fuzzing.mutations import BYTES
 from fuzzing.truth import truth
 
-from seqclf.bundle import model, soundness_checks
+from seqclf.bundle import model, soundness
 from seqclf.bundle.journal import WINDOW, journal_folder
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.runtime import Classifier
-from seqclf.bundle.soundness import Subject
+from seqclf.bundle.soundness import CheckedBundle
 from seqclf.commands.predict import main as _predict
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
@@ -142,7 +142,7 @@ def _settings(case: PredictionCase) -> Iterator[None]:
     """Set the folders and the limits of a case, and restore those of the process."""
     limits, here, cache_folder = resource.getrlimit(resource.RLIMIT_AS), Path.cwd(), os.environ.get("SEQCLF_CACHE")
     patched = [(model, "WINDOW_ROWS", WINDOW_ROWS), (tempfile, "tempdir", str(case.folder / "tmp"))]
-    patched += [(soundness_checks, name, 0.0) for name in ("SECONDS", "MAX_SECONDS")]
+    patched += [(soundness, name, 0.0) for name in ("SECONDS", "MAX_SECONDS")]
     before = [(module, name, getattr(module, name)) for module, name, _ in patched]
     for module, name, value in patched:
         setattr(module, name, value)
@@ -333,7 +333,7 @@ def read_output(target: str) -> dict[str, list[Any]]:
 
 
 def _doctor(case: PredictionCase, findings: list[str]) -> None:
-    found = soundness_checks.examine(Subject(case.bundle, "cpu", 1))
+    found = soundness.examine(CheckedBundle(case.bundle, "cpu", 1))
     json.dumps(found.to_dict(), allow_nan=False)
     if found.passed is not all(check.passed is not False for check in found.checks):
         findings.append("doctor: the verdict is not that of the checks")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
-from seqclf.documents.figures import hue
 from seqclf.documents.html import render_body
+from seqclf.documents.svg import hue
 from seqclf.report.mistakes import MAX_LINE, MAX_TEXT, mistakes_section
 from seqclf.report.reported import Mistake
 

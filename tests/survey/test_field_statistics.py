@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.data.prepare_data import prepare
-from seqclf.survey.fields import measure_field
+from seqclf.survey.survey import measure_field
 
 
 @pytest.fixture(scope="module")

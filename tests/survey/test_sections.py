@@ -6,8 +6,8 @@ import pytest
 
 from seqclf.documents.terminal import console, show_section
 from seqclf.evaluation.metrics import majority_metrics
-from seqclf.survey.document import survey_sections
 from seqclf.survey.outlook import ThresholdOutlook
+from seqclf.survey.sections import survey_sections
 
 THRESHOLDS = [
     ThresholdOutlook(

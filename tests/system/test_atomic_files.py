@@ -10,7 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from seqclf.errors import InputError
+from seqclf.system import atomic_files
 from seqclf.system.atomic_files import atomic_replace, scratch_folder, sweep, write_bytes, write_output
+from seqclf.system.run_folder import locked
 
 # Writes half of a file or folder, then waits to be killed.
 KILLED = """
@@ -101,3 +103,13 @@ def test_a_full_disk_keeps_the_earlier_file_and_names_it(tmp_path):
     with full_disk(), pytest.raises(InputError, match=message):
         write_output(path, "x" * 5000)
     assert path.read_text() == "old" and names(tmp_path) == ["metrics.json"]
+
+
+def test_nothing_is_locked_where_there_are_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic_files, "fcntl", None)
+    with locked(tmp_path):
+        write_output(tmp_path / "a.json", "{}")
+        (tmp_path / ".b.json.0123.part").touch()
+        sweep(tmp_path, ".*.part")
+    # The temporary file may be that of a live process.
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.json.0123.part", "a.json"]

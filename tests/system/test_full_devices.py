@@ -14,7 +14,7 @@ from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import Source
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
-from seqclf.system.memory_errors import MEMORY_REMEDY
+from seqclf.system.resources import MEMORY_REMEDY
 
 FULL = Path("/dev/full")  # each write fails as on a full disk
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full")

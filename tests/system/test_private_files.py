@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from support.untrained_task import data_options
 
+from seqclf.bundle.drift import RowSample
 from seqclf.bundle.journal import open_journal
 from seqclf.bundle.outputs import open_output
-from seqclf.bundle.training_memory import RowSample
 from seqclf.data.prepare_data import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source

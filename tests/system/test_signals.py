@@ -80,8 +80,8 @@ def test_an_inner_block_leaves_a_signal_to_the_outer_one():
     with pytest.raises(signals.Terminated), signals.deferred_signals():
         with signals.deferred_signals():
             signal.raise_signal(signal.SIGTERM)
-        reached.append(signals._State.deferred)
-    assert reached == [True] and not signals._State.deferred
+        reached.append(signals._SignalState.deferred)
+    assert reached == [True] and not signals._SignalState.deferred
 
 
 def test_a_later_signal_raises_what_a_finalizer_dropped_and_keeps_its_advice(monkeypatch):
@@ -117,7 +117,7 @@ def test_ignored_signals_stay_ignored_and_the_handler_of_sigterm_is_installed_ag
 
 def test_an_inner_block_remembers_the_signal_of_the_outer_one(capsys):
     with pytest.raises(SystemExit) as raised, signals.ending_command():
-        signals._State.received = signal.SIGTERM  # as after an exception that is dropped
+        signals._SignalState.received = signal.SIGTERM  # as after an exception that is dropped
         with signals.ending_command():
             pass
     assert (raised.value.code, capsys.readouterr().err) == (143, "stopped by SIGTERM\n")

@@ -33,18 +33,7 @@ def test_json_that_is_no_plain_value_is_one_error(file, text):
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        *DEEP,
-        BOMB,
-        "&a [*a]",
-        "a: [",
-        "? [a]\n: b",
-        "9" * 5000,
-        "\x00",
-        *BASE_60,
-        "!!python/name:os.system",
-    ],
+    "text", [*DEEP, BOMB, "&a [*a]", "a: [", "? [a]\n: b", "9" * 5000, "\x00", *BASE_60, "!!python/name:os.system"]
 )
 def test_yaml_that_is_no_plain_value_is_one_error(file, text):
     file.write_text(text)

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqclf.errors import SECRET, InputError, first_line
 from seqclf.system import progress, signals
-from seqclf.system.atomic_files import DISK, private_folder, scratch_folder
-from seqclf.system.file_locks import one_at_a_time
+from seqclf.system.atomic_files import DISK, one_at_a_time, private_folder, scratch_folder
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem

@@ -15,7 +15,7 @@ from seqclf.data.reading.sources import Source, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.rows import Refusal
 from seqclf.errors import InputError
-from seqclf.system.memory_errors import MEMORY_REMEDY
+from seqclf.system.resources import MEMORY_REMEDY
 
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 LINE_REMEDY = "fix the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"

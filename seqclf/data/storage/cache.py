@@ -28,8 +28,7 @@ from seqclf.data.storage.store import FORMAT, DamagedError
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError, first_line
 from seqclf.settings.data_settings import DataOptions
-from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, make_private, scratch_folder
-from seqclf.system.file_locks import one_at_a_time
+from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, make_private, one_at_a_time, scratch_folder
 from seqclf.system.version import __version__
 
 NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that do not change the prepared data

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import LABELS, write
 
-from seqclf.bundle.rows.python_rows import PythonRows
+from seqclf.bundle.python_rows import PythonRows
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import make_encoder, make_encoders
 from seqclf.data.prepare_data import prepare

@@ -113,9 +113,9 @@ def test_a_sample_reports_no_malformed_line_twice(malformed, rows):
 
 def test_a_signal_whose_exception_was_lost_ends_the_read_unless_it_is_deferred(tmp_path, monkeypatch):
     path = write(tmp_path / "t.csv", simple())
-    monkeypatch.setattr(signals._State, "received", signal.SIGINT)
+    monkeypatch.setattr(signals._SignalState, "received", signal.SIGINT)
     with pytest.raises(signals.Terminated) as ended:
         read(source(path), SCHEMA)
     assert ended.value.code == 130
-    monkeypatch.setattr(signals._State, "deferred", True)
+    monkeypatch.setattr(signals._SignalState, "deferred", True)
     assert sum(batch.columns.num_rows for batch in read(source(path), SCHEMA)) == 20

@@ -1,8 +1,9 @@
-"""CPUs and memory that this process may use, and how the threads of PyTorch wait for each other."""
+"""CPUs and memory of this process: how much it may use, how much it uses, and errors where memory is full."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -97,3 +98,57 @@ def idle_cpus() -> int:
     now, free = free_time()
     idle = min((free - before) / (now - then) for then, before in looks if now - then < START_S)
     return max(1, min(available_cpus(), int(idle + 0.4)))  # small programs may take 0.4 of a CPU
+
+
+STATUS, SIZES = Path("/proc/self/status"), Path("/proc/self/statm")
+
+
+def resident_mb() -> float:
+    """Return the resident memory of this process in MB (1e6 bytes): the current one on Linux, else the peak."""
+    if not SIZES.exists():
+        return peak_mb()
+    return int(SIZES.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def peak_mb() -> float:
+    """Return the peak resident memory of this process in MB (1e6 bytes), 0 on Windows.
+
+    On Linux, `getrusage` is not used, because its peak is at least the memory of the parent process.
+    """
+    if STATUS.exists():
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes in one unit of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+
+
+# Class names of the out-of-memory errors of PyTorch and DuckDB. The names are compared instead of the classes, so that
+# this module imports neither library. NumPy raises a MemoryError.
+CLASSES = ("OutOfMemoryError", "OutOfMemoryException")
+# Other libraries raise general exceptions, whose message contains one of these texts: PyTorch on a CPU, cuBLAS, ONNX
+# Runtime, C++ code, and Python where it starts a thread or imports a library.
+TEXT = re.compile(
+    r"DefaultCPUAllocator|not enough memory|CUBLAS_STATUS_ALLOC_FAILED|Failed to allocate memory|bad_?\s?alloc"
+    r"|Cannot allocate memory|can't start new thread|failed to map segment",
+    re.IGNORECASE,
+)
+
+MEMORY_REMEDY = (
+    "give it more memory, or lower what the command holds at once: batching.max_tokens in training, data.memory_limit "
+    "in reading, threads in prediction"
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return True if `error` is an out-of-memory error of PyTorch, NumPy, DuckDB or ONNX Runtime.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("size mismatch"))
+    (True, False)
+    >>> is_out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"))
+    True
+    """
+    return isinstance(error, MemoryError) or type(error).__name__ in CLASSES or bool(TEXT.search(str(error)))

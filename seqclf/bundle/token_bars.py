@@ -45,11 +45,7 @@ def show_token_bars(
 
 
 def token_line(
-    position: int,
-    token: str,
-    contributions: Sequence[float],
-    by_field: Mapping[str, Sequence[float]],
-    largest: float,
+    position: int, token: str, contributions: Sequence[float], by_field: Mapping[str, Sequence[float]], largest: float
 ) -> Text:
     """Return the line of the token at `position`. The bar of the `largest` contribution has the full length."""
     line = _line(str(position + 1), contributions[position], token, largest)

@@ -1,4 +1,4 @@
-"""The memory of a bundle names fields that moved, and almost never one of unchanged data (simulated)."""
+"""Drift names fields that differ from the reference data, and almost never one of unchanged data (simulated)."""
 
 import json
 from types import SimpleNamespace
@@ -10,10 +10,10 @@ import pytest
 from scipy.special import stdtr
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle.bin_shifts import two_sided
+from seqclf.bundle.drift import MAX_ROWS, RowSample, two_sided
+from seqclf.bundle.reference_data import PredictedRows, ReferenceData
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import predict_labelled
-from seqclf.bundle.training_memory import MAX_ROWS, Rows, RowSample, TrainingMemory
 from seqclf.commands.predict import predict_file
 from seqclf.data.encoding.encoders import encode, make_encoders
 from seqclf.data.prepare_data import prepare
@@ -52,7 +52,7 @@ def population(random, groups):
 def rows_of(encoders, merchants, amounts, scores, groups):
     columns = pa.record_batch({"merchant": pa.array(merchants), "amount": pa.array(amounts)})
     sequences, lengths = encode(encoders, columns, NO_TRUNCATION)
-    return Rows(sequences, lengths, np.stack([1 - scores, scores], axis=1), groups)
+    return PredictedRows(sequences, lengths, np.stack([1 - scores, scores], axis=1), groups)
 
 
 @pytest.fixture(scope="module")
@@ -67,34 +67,34 @@ def encoders():
 
 
 def remembered(encoders, random, groups=60):
-    memory = TrainingMemory(encoders, CLASSES, "yes")
+    reference = ReferenceData(encoders, CLASSES, "yes")
     training = rows_of(encoders, *population(random, groups)).sequences
-    memory.fit(rows_of(encoders, *population(random, groups)), training)
-    return memory
+    reference.fit(rows_of(encoders, *population(random, groups)), training)
+    return reference
 
 
-def moved(memory, rows):
-    sample = RowSample(memory)
+def drift(reference, rows):
+    sample = RowSample(reference)
     sample.add(rows)
-    return sample.moved()
+    return sample.drift()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("are_known", [True, False])
 @pytest.mark.parametrize("groups", [3, 30, 300])
-def test_unchanged_data_has_rarely_moved(encoders, groups, are_known):
+def test_unchanged_data_rarely_drifts(encoders, groups, are_known):
     random, trials, memories = np.random.default_rng(groups), 120, 10
     found = []
     for _ in range(memories):
-        memory = remembered(encoders, random)
+        reference = remembered(encoders, random)
         for _ in range(trials // memories):
             rows = rows_of(encoders, *population(random, groups))
-            found.append(moved(memory, rows if are_known else rows._replace(groups=None)))
+            found.append(drift(reference, rows if are_known else rows._replace(groups=None)))
     assert sum(map(bool, found)) <= 0.05 * trials
 
 
 def changed(name, random, merchants, amounts):
-    """A population with one change, the name of the field that moved, and what its line says."""
+    """A population with one change, the name of the field that drifts, and what its line says."""
     if name == "share":
         merchants = [["fuel" if random.random() < 0.1 / 0.9 else value for value in row] for row in merchants]
     elif name == "unknown":
@@ -115,7 +115,7 @@ def changed(name, random, merchants, amounts):
         ("lengths", "sequence length", "median"),
     ],
 )
-def test_changed_data_of_1000_independent_rows_has_moved(encoders, name, field, of):
+def test_changed_data_of_1000_independent_rows_drifts(encoders, name, field, of):
     random = np.random.default_rng(3)
 
     def independent(groups):
@@ -123,11 +123,11 @@ def test_changed_data_of_1000_independent_rows_has_moved(encoders, name, field, 
         columns = [[value for part in parts for value in part[column][::GROUP_ROWS]] for column in range(3)]
         return columns[0], columns[1], np.array(columns[2])
 
-    memory = TrainingMemory(encoders, CLASSES, "yes")
-    memory.fit(rows_of(encoders, *independent(200), None), rows_of(encoders, *independent(100), None).sequences)
+    reference = ReferenceData(encoders, CLASSES, "yes")
+    reference.fit(rows_of(encoders, *independent(200), None), rows_of(encoders, *independent(100), None).sequences)
     merchants, amounts, scores = independent(100)
-    assert moved(memory, rows_of(encoders, merchants, amounts, scores, None)) == []
-    found = moved(memory, rows_of(encoders, *changed(name, random, merchants, amounts), scores, None))
+    assert drift(reference, rows_of(encoders, merchants, amounts, scores, None)) == []
+    found = drift(reference, rows_of(encoders, *changed(name, random, merchants, amounts), scores, None))
     assert [each.field for each in found] == [field]
     assert found[0].of == of and found[0].distance >= 0.05
     if name == "scale":
@@ -152,17 +152,19 @@ def table_of(random, rows, factor=1.0):
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("memory")
+    folder = tmp_path_factory.mktemp("reference")
     pq.write_table(table_of(np.random.default_rng(0), 400), folder / "train.parquet")
     fields = {"merchant": "category", "amount": "number", "codes": "set", "place": "number"}
     options = {"fields": fields, "static": {"age": "number"}, "group": "person"}
     dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), **options))
     rows = dataset.splits["train"]
     probabilities = np.full((len(rows.labels), 2), 0.5)
-    memory = TrainingMemory(dataset.encoders, dataset.classes, "yes")
-    memory.fit(Rows(rows.sequences, rows.lengths_before_truncation, probabilities, rows.groups), rows.sequences)
-    del memory.fields["probability of the positive label"]  # those of random weights are unknown
-    write_bundle(make_task(dataset.description()), folder / "bundle", {}, memory=memory)
+    reference = ReferenceData(dataset.encoders, dataset.classes, "yes")
+    reference.fit(
+        PredictedRows(rows.sequences, rows.lengths_before_truncation, probabilities, rows.groups), rows.sequences
+    )
+    del reference.fields["probability of the positive label"]  # those of random weights are unknown
+    write_bundle(make_task(dataset.description()), folder / "bundle", {}, reference=reference)
     return folder / "bundle"
 
 
@@ -172,18 +174,18 @@ def predicted(bundle, folder, table):
     return predict_file(Classifier(bundle, device="cpu", threads=1), SimpleNamespace(**keys))
 
 
-def test_predict_names_what_moved(bundle, tmp_path, capsys):
+def test_predict_names_what_drifts(bundle, tmp_path, capsys):
     unchanged = predicted(bundle, tmp_path, table_of(np.random.default_rng(1), 300))
-    assert unchanged.moved is None and "moved" not in unchanged.to_dict()
+    assert unchanged.drift is None and "drift" not in unchanged.to_dict()
     capsys.readouterr()
     table = table_of(np.random.default_rng(2), 300, factor=2.0)
     table = table.set_column(table.column_names.index("age"), "age", pa.array(np.full(300, 200.0)))
-    age, amount = predicted(bundle, tmp_path, table).to_dict()["moved"]
+    age, amount = predicted(bundle, tmp_path, table).to_dict()["drift"]
     # Ages beyond those of training have no bin with two ends, so their share is shown and not a median.
     assert age["field"] == "age" and age["of"].startswith("around") and age["after"] == 1.0
     assert (amount["field"], amount["of"]) == ("amount", "median")
     assert (amount["before"], amount["after"]) == (pytest.approx(20, rel=0.2), pytest.approx(40, rel=0.2))
-    lines = [line for line in capsys.readouterr().err.splitlines() if "moved since training" in line]
+    lines = [line for line in capsys.readouterr().err.splitlines() if "drifted since training" in line]
     assert len(lines) == 2 and "amount: median" in lines[1] and "→" in lines[1]
 
 
@@ -196,30 +198,30 @@ def test_labelled_rows_are_compared_with_their_groups(bundle, tmp_path, group):
     pq.write_table(table, tmp_path / "new.parquet")
     classifier = Classifier(bundle, device="cpu", threads=1)
     found = predict_labelled(classifier, Source(str(tmp_path / "new.parquet"), "test"), "label", None, group=group)
-    assert ("amount" in [each.field for each in found.moved]) is (group is None)
+    assert ("amount" in [each.field for each in found.drift]) is (group is None)
 
 
 def test_a_damaged_memory_is_named(bundle, tmp_path):
     manifest = json.loads((bundle / "manifest.json").read_text())
-    assert all(len(json.dumps(field)) < 2000 for field in manifest["memory"].values())
-    assert {"merchant", "amount", "codes", "place[0]", "place[1]", "age"} < set(manifest["memory"])
-    state, encoders = manifest["memory"], Classifier(bundle, device="cpu", threads=1).encoders
+    assert all(len(json.dumps(field)) < 2000 for field in manifest["reference"].values())
+    assert {"merchant", "amount", "codes", "place[0]", "place[1]", "age"} < set(manifest["reference"])
+    state, encoders = manifest["reference"], Classifier(bundle, device="cpu", threads=1).encoders
     for key, value in {"values": [2.0, 1.0], "mean": [2.0], "texts": ["a"], "rows": 0}.items():
         damaged = {**state, "amount": {**state["amount"], key: value}}
         with pytest.raises(InputError, match="amount"):
-            TrainingMemory(encoders, CLASSES, "yes").restore(damaged)
+            ReferenceData(encoders, CLASSES, "yes").restore(damaged)
 
 
 def test_a_bundle_without_a_memory_says_nothing(exported, tmp_path, capsys):
     rows = [{"events": [1, 2, 3], "label": "k0"}] * 50
-    assert predicted(exported("events").folder, tmp_path, pa.Table.from_pylist(rows)).moved is None
-    assert "moved" not in capsys.readouterr().err
+    assert predicted(exported("events").folder, tmp_path, pa.Table.from_pylist(rows)).drift is None
+    assert "drifted" not in capsys.readouterr().err
 
 
 def test_a_long_file_is_sampled(encoders):
     random = np.random.default_rng(5)
-    memory = remembered(encoders, random, 20)
-    sample, rows = RowSample(memory), rows_of(encoders, *population(random, 300))
+    reference = remembered(encoders, random, 20)
+    sample, rows = RowSample(reference), rows_of(encoders, *population(random, 300))
     for _ in range(20):
         sample.add(rows._replace(groups=None))
     (count,) = {len(part) for part in sample.columns.values()}

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.rows.sequence_reader import BatchLimits, batches_by_length
+from seqclf.bundle.sequence_reader import ReaderLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode, static_of, tokens_of
@@ -104,7 +104,7 @@ class Stream:
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):
             sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
-            limits = BatchLimits.of(self.model.session, threads=1, by_chunks=False)
+            limits = ReaderLimits.of(self.model.session, threads=1, by_chunks=False)
             for rows in batches_by_length(sequences.lengths, limits.max_tokens):
                 results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows), last, static)
         # Return copies, so that the caller cannot change the predictions in the stream.

@@ -6,9 +6,12 @@ for one batch, because a recurrent layer computes one token after the other.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
+from tempfile import gettempdir
 from threading import Lock
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,21 +22,26 @@ import onnxruntime
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL
-from seqclf.bundle.session import explain_run_errors, require_shape, runs_on_gpu
+from seqclf.bundle.session import CPU, explain_run_errors, require_shape, runs_on_gpu
 from seqclf.bundle.step_model import Read, StepModel, read_chunks
+from seqclf.data.field_spec import FieldSpec, kind_of
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
+from seqclf.system.atomic_files import scratch_folder
+from seqclf.system.resources import available_memory
 
 MAX_TOKENS = 2048  # maximum number of tokens in a batch on a CPU, including padding
 BATCH_OVERHEAD = 5.0  # cost of one more batch, in rows per time step: more padding is cut off into a batch of its own
 MAX_TOKENS_ON_GPU = 32768
 MAX_WORKERS = 32  # maximum number of batches at the same time, because each batch needs memory
-LONG_ROW = 4 * MAX_TOKENS  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows (`RowMemory`)
+LONG_ROW = (
+    4 * MAX_TOKENS
+)  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows (`MemoryEstimate`)
 LONG_ROW_CHUNK = 2048  # number of tokens in a chunk of a long row
 CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch after a chunk
 
 
-class BatchLimits(NamedTuple):
+class ReaderLimits(NamedTuple):
     """Maximum number of tokens in a batch, with padding, and number of batches at the same time (`workers`).
 
     The number of threads has no influence on the batches, so that all digits of the logits are reproducible.
@@ -43,7 +51,7 @@ class BatchLimits(NamedTuple):
     workers: int
 
     @classmethod
-    def of(cls, session: Any, threads: int, *, by_chunks: bool) -> BatchLimits:
+    def of(cls, session: Any, threads: int, *, by_chunks: bool) -> ReaderLimits:
         """Return the limits for a session on a GPU, or on a CPU with `threads` threads. Chunks need less memory."""
         if runs_on_gpu(session):
             return cls(MAX_TOKENS_ON_GPU, 1)
@@ -77,7 +85,7 @@ class WholeSequences:
         self.open_step = None if open_step is None else cache(open_step)
         long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
-        self._one_long_row = Lock()  # because each may take all memory that `RowMemory` allows
+        self._one_long_row = Lock()  # because each may take all memory that `MemoryEstimate` allows
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
         arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}
@@ -105,7 +113,7 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
     return plan_batches(lengths, max_tokens=max_tokens, overhead=BATCH_OVERHEAD, **plan)  # type: ignore[arg-type]
 
 
-def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: BatchLimits) -> Read:
+def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: ReaderLimits) -> Read:
     """Return the results of N encoded sequences, in their order, from batches of similar length."""
     logits = np.empty((len(sequences), classes), np.float32)
     extra = {name: np.empty((len(sequences), *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
@@ -133,3 +141,65 @@ def _in_threads(function: Callable[[np.ndarray], int], batches: Sequence[np.ndar
         return
     with ThreadPoolExecutor(workers) as pool:
         yield from pool.map(function, batches)
+
+
+MAX_MEMORY_FRACTION = 0.5  # share of the memory of this process that one row may use
+LENGTHS = (1023, 2047, 4095)  # tokens of the measured rows; full binary trees have such numbers of nodes
+
+
+class MemoryEstimate:
+    """Predicts the memory that the model `content` needs for one row on a CPU.
+
+    The memory for n tokens is a + b n + c n² bytes, fit to three rows of zeros when the first row of more than
+    `LONG_ROW` tokens comes.
+    """
+
+    def __init__(self, content: bytes, folder: Path, specs: Sequence[FieldSpec]):
+        self.content, self.folder, self.specs = content, folder, specs
+        self._coefficients: dict[tuple[tuple[int, ...], ...], np.ndarray] = {}
+
+    def errors(self, sequences: Ragged) -> dict[int, str]:
+        """Return the error of each long row that needs too much memory, as a dict position of the row → error."""
+        errors = {}
+        for row in np.flatnonzero(sequences.lengths > LONG_ROW).tolist():
+            fields, lengths = pad(sequences, np.array([row]))
+            limit, needed = MAX_MEMORY_FRACTION * available_memory(), self.needed(fields, int(lengths[0]))
+            if needed > limit:
+                errors[row] = (
+                    f"has {lengths[0]:,} tokens; this model needs about {needed / 1e9:,.1f} GB for them, above the "
+                    f"limit of {limit / 1e9:,.1f} GB ({MAX_MEMORY_FRACTION:.0%} of the memory); shorten the row, "
+                    "or train a model that reads chunks, such as model=lstm model.bidirectional=false"
+                )
+        return errors
+
+    def needed(self, fields: dict[str, np.ndarray], length: int) -> float:
+        """Return the bytes that a row of `length` tokens needs. `fields`: the padded row."""
+        shapes = tuple(fields[spec["name"]].shape[2:] for spec in self.specs)  # the ids of a token differ between rows
+        if shapes not in self._coefficients:
+            with explain_run_errors(MODEL):
+                tensors, peaks = np.transpose([self._measure(fields, count) for count in LENGTHS])
+            # Peaks include the scratch memory of kernels, but also unused ends of blocks, which spoil the fit of c. The
+            # tensors alone have exact coefficients.
+            self._coefficients[shapes] = np.polyfit(LENGTHS, tensors, 2).clip(0) * (peaks[-1] / tensors[-1])
+        return float(np.polyval(self._coefficients[shapes], length))
+
+    def _measure(self, fields: dict[str, np.ndarray], count: int) -> tuple[int, int]:
+        """Run a row of `count` tokens. Return the most bytes of tensors at the same time, and the peak of memory."""
+        inputs = {"lengths": np.array([count])}
+        for spec in self.specs:
+            values = fields[spec["name"]]
+            shape = values.shape if spec.get("static") else (1, count, *values.shape[2:])
+            inputs[spec["name"]] = np.zeros(shape, values.dtype)
+            if kind_of(spec).is_tree:  # a balanced binary tree, whose root is the last node
+                inputs[spec["name"]][0] = [*(count - 1 - (np.arange(count - 1, 0, -1) - 1) // 2), -1]
+        options = onnxruntime.SessionOptions()
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
+        options.intra_op_num_threads, options.log_severity_level, options.enable_profiling = 1, 3, True
+        with scratch_folder(Path(gettempdir()), "profile-") as folder:
+            options.profile_file_prefix = f"{folder}/row"
+            session = onnxruntime.InferenceSession(self.content, options, providers=[CPU])
+            session.run(["logits"], inputs)
+            events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
+        nodes = [event["args"] for event in events if "output_size" in event.get("args", {})]
+        tensors = max(int(node.get("mem_bytes_requested_in_use", node["output_size"])) for node in nodes)
+        return tensors, max(tensors, *(int(node.get("mem_in_use_peak", 0)) for node in nodes))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanations.occlusion import Contributions, Score, apart_fields, log_odds, occlude
-from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
-from seqclf.bundle.rows.windows import RunWindows, id_type, run_windows, source_windows
-from seqclf.bundle.table_predictions import to_library
+from seqclf.bundle.occlusion import Contributions, Score, apart_fields, log_odds, occlude
+from seqclf.bundle.predictions import Result, SequencePrediction, row_ids, to_library
+from seqclf.bundle.windows import RunWindows, id_type, run_windows, source_windows
 from seqclf.data.encoding.encoders import encode, static_of, token_texts
 from seqclf.data.encoding.token_table import DescribedRow
 from seqclf.data.field_spec import PARENTS
@@ -103,10 +102,7 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
         usable = np.flatnonzero(some.lengths > 0)
         sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
         contributions = occlude(
-            classifier.encoders,
-            sequences,
-            _score(classifier, some.predicted[usable]),
-            by_field=by_field,
+            classifier.encoders, sequences, _score(classifier, some.predicted[usable]), by_field=by_field
         )
         kept = some.kept
         skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)

@@ -1,4 +1,4 @@
-"""CPUs that a process may use, and how OpenMP waits."""
+"""CPUs and memory that a process may use and uses, and how OpenMP waits."""
 
 import os
 import subprocess
@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from seqclf.system import threads
-from seqclf.system.threads import available_cpus, available_memory
+from seqclf.system import resources
+from seqclf.system.resources import available_cpus, available_memory
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_containers_limit_the_memory(tmp_path: Path, own: str, files: dict[str, 
     ],
 )
 def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, ticks, own, started, expected) -> None:
-    clock, read = [1000.0, 1000.0], threads.free_time
+    clock, read = [1000.0, 1000.0], resources.free_time
 
     def sleep(seconds: float) -> None:
         clock[:] = [clock[0] + seconds, clock[1] + own]
@@ -91,10 +91,10 @@ def test_idle_cpus_are_those_that_others_leave(monkeypatch, tmp_path, ticks, own
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     monkeypatch.setattr(os, "sysconf", lambda _: 100)
     fakes = SimpleNamespace(monotonic=lambda: clock[0], process_time=lambda: clock[1], sleep=sleep)
-    monkeypatch.setattr(threads, "time", fakes)
-    monkeypatch.setattr(threads, "free_time", lambda: read(tmp_path / "stat"))
-    monkeypatch.setattr(threads, "STARTED", started)
-    assert threads.idle_cpus() == expected
+    monkeypatch.setattr(resources, "time", fakes)
+    monkeypatch.setattr(resources, "free_time", lambda: read(tmp_path / "stat"))
+    monkeypatch.setattr(resources, "STARTED", started)
+    assert resources.idle_cpus() == expected
 
 
 COMMAND = """
@@ -109,9 +109,29 @@ run("train")
 
 @pytest.mark.parametrize(
     ("own", "expected"),
-    [({}, threads.SPIN_COUNT), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
+    [({}, resources.SPIN_COUNT), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "None")],
 )
 def test_a_command_lets_waiting_threads_sleep_before_pytorch_is_loaded(own: dict[str, str], expected: str) -> None:
-    plain = {key: value for key, value in os.environ.items() if key not in threads.OWN_SETTINGS}
+    plain = {key: value for key, value in os.environ.items() if key not in resources.OWN_SETTINGS}
     ended = subprocess.run([sys.executable, "-c", COMMAND], env={**plain, **own}, capture_output=True, text=True)
     assert ended.stdout.split() == [expected, "False"], ended.stderr
+
+
+SCRIPT = """
+from seqclf.system.resources import peak_mb, resident_mb
+before = resident_mb()
+block = bytearray(200 * 10**6)
+with_block = resident_mb()
+del block
+print(before, with_block, resident_mb(), peak_mb())
+"""
+
+
+def test_the_peak_covers_memory_that_was_freed():
+    ballast = bytearray(300 * 10**6)  # of the parent process, whose peak must not count
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    before, with_block, after, peak = map(float, done.stdout.split())
+    assert with_block - before == pytest.approx(200, abs=5)
+    assert after < before + 50
+    assert with_block <= peak + 1 < with_block + 50
+    del ballast

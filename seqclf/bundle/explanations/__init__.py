@@ -1,1 +1,0 @@
-"""Contributions of tokens to a prediction."""

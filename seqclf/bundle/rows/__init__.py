@@ -1,1 +1,0 @@
-"""Rows to predict: from files and tables in windows, from Python, and from events."""
