@@ -138,13 +138,13 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
     each token (see `Classifier.explain`).
     """
     sequences = [classifier.parse(text)]
-    explains = by_field is not None
-    result = (classifier.explain(sequences, by_field=by_field) if explains else classifier.predict(sequences))[0]
+    found = classifier.predict(sequences) if by_field is None else classifier.explain(sequences, by_field=by_field)
+    result = found[0]
     if result["error"] is not None:
         raise InputError(f"sequence={text}", result["error"])
     for name, share in sorted(result["probabilities"].items(), key=lambda item: -item[1]):
         show_line(f"{share:8.4f}  {name}")
-    if explains:
+    if by_field is not None:
         keys = ("prediction", "tokens", "contributions", "contributions_by_field", "contributions_of_static")
         show_token_bars(*(result[key] for key in keys))
     given = {key: value for key, value in result.items() if key != "error"}
