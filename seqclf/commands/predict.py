@@ -136,10 +136,8 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
     each token (see `Classifier.explain`).
     """
     sequences = [classifier.parse(text)]
-    if by_field is None:
-        result = classifier.predict(sequences)[0]
-    else:
-        result = classifier.explain(sequences, by_field=by_field)[0]
+    found = classifier.predict(sequences) if by_field is None else classifier.explain(sequences, by_field=by_field)
+    result = found[0]
     if result["error"] is not None:
         raise InputError(f"sequence={text}", result["error"])
     for name, share in sorted(result["probabilities"].items(), key=lambda item: -item[1]):

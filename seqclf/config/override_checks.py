@@ -116,12 +116,11 @@ class HydraArguments(TypedArguments):
             raise InputError(text, "cannot be read", QUOTE) from None
         if not override.is_sweep_override():
             # Hydra would replace a config group or a block of nested keys.
-            key = key_of(text)
-            given = override.value()
+            key, new = key_of(text), override.value()
             if key in self.command.groups:
-                if not isinstance(given, str) and text[0] != "~":
+                if not isinstance(new, str) and text[0] != "~":
                     raise InputError(text, "a group takes the name of a choice", f"--help {key} lists them")
-            elif not isinstance(given, dict | None) and (error := self.block_of_keys(text, key)):
+            elif not isinstance(new, dict | None) and (error := self.block_of_keys(text, key)):
                 raise error
         elif not {*SWEEP} & {*self.arguments} and not key.startswith("hydra"):
             is_text = key_of(text) not in self.command.groups and not re.fullmatch(rf"{NUMBER}(,{NUMBER})*", value)

@@ -35,21 +35,15 @@ FOLDER = "all-rows"  # folder inside the run folder, removed at the end
 
 def check_repeatable(training: Training) -> None:
     """Raise InputError if the training of a fold cannot be repeated on all rows."""
-    config = training.config
-    reasons = {
-        ("has no schedule of a changing network", "remove structure"): bool(config.structure),
-        (
-            "the network sets more than weights of heads by validation rows",
-            "choose another model",
-        ): not all_cross_fit(training.task.model),
-        ("repeats a number of steps, not a time", "set trainer.max_epochs instead of trainer.max_time"): bool(
-            config.trainer.get("max_time")
-        ),
-        ("leaves out the callbacks of trainer.callbacks, which may change the training", "remove them"): bool(
-            config.trainer.get("callbacks")
-        ),
-    }
-    for (problem, remedy), applies in reasons.items():
+    config, fits = training.config, all_cross_fit(training.task.model)
+    timed, hooked = config.trainer.get("max_time"), config.trainer.get("callbacks")
+    reasons = [
+        (config.structure, "has no schedule of a changing network", "remove structure"),
+        (not fits, "the network sets more than weights of heads by validation rows", "choose another model"),
+        (timed, "repeats a number of steps, not a time", "set trainer.max_epochs instead of trainer.max_time"),
+        (hooked, "leaves out the callbacks of trainer.callbacks, which may change the training", "remove them"),
+    ]
+    for applies, problem, remedy in reasons:
         if applies:
             raise InputError(f"data.split.fold={ALL_FOLDS}", problem, f"{remedy}, or set export=false")
 

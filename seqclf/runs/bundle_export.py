@@ -26,6 +26,7 @@ from seqclf.models.onnx.checks import grid
 from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
 from seqclf.report.description import card_text
 from seqclf.report.reported import Reported
+from seqclf.runs.row_outputs import NOT_FINITE, SUBJECT
 from seqclf.system import progress
 from seqclf.system.atomic_files import exchange, explain_disk_errors, keep_mode, scratch_folder
 from seqclf.system.json_result import JsonObject
@@ -35,8 +36,6 @@ from seqclf.training.network_checks import check_trained_network
 from seqclf.training.task import SequenceTask
 
 PARITY_SEED = 0
-NETWORK = "the network"  # name of the network in error messages
-FINITE = "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation"
 
 
 def write_bundle(
@@ -77,11 +76,7 @@ def write_bundle(
 
 
 def _write(
-    task: SequenceTask,
-    folder: Path,
-    result: RunResult,
-    encoders: Mapping[str, FieldEncoder],
-    content: JsonObject,
+    task: SequenceTask, folder: Path, result: RunResult, encoders: Mapping[str, FieldEncoder], content: JsonObject
 ) -> Parity:
     dataset = task.hparams["dataset"]
     with scratch_folder(folder.parent, ".exporting-") as work:
@@ -131,10 +126,11 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
     for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
         inputs, outputs = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
         logits = outputs["logits"]
-        require_shape(NETWORK, logits, len(lengths), len(content["classes"]))
+        require_shape(SUBJECT, logits, len(lengths), len(content["classes"]))
         if not np.isfinite(logits).all():
             tokens = ", ".join(map(str, lengths))
-            raise InputError(NETWORK, f"gives logits that are not finite for sequences of {tokens} tokens", FINITE)
+            problem = f"gives logits that are not finite for sequences of {tokens} tokens"
+            raise InputError(SUBJECT, problem, NOT_FINITE)
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, **outputs}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     with progress.stage("comparing the exported model with PyTorch"):
@@ -148,12 +144,9 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
         raise InputError(None, problem, "round them in the network, or return them as float32")
     if not result.passed:
         worst = max(result.cells, key=lambda cell: result.cells[cell])
-        raise InputError(
-            None,
-            f"the exported model differs from PyTorch by {result.max_error:.2g} (allowed {result.tolerance:.0e}, "
-            f"worst in {worst})",
-            "the checkpoint stays usable, please report this with it",
-        )
+        allowed = f"(allowed {result.tolerance:.0e}, worst in {worst})"
+        problem = f"the exported model differs from PyTorch by {result.max_error:.2g} {allowed}"
+        raise InputError(None, problem, "the checkpoint stays usable, please report this with it")
     return result
 
 

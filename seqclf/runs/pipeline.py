@@ -72,7 +72,9 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
     """
     for step in steps:
         name, inputs, finished = step.__name__, _inputs_hash(run, step, config), _read_steps(run)
-        if _may_be_skipped(step) and finished.get(name) == {"inputs": inputs, "files": _written(run, step)}:
+        # `prepare` is never skipped, and no training for which the other ranks of torchrun wait.
+        may_be_skipped = step is not prepare and (step is not fit or torchrun_ranks() is None)
+        if may_be_skipped and finished.get(name) == {"inputs": inputs, "files": _written(run, step)}:
             if step is fit:
                 console.print("fit: finished before, with these settings and this data")
             continue
@@ -86,11 +88,6 @@ def run_steps(run: Path, config: TrainConfig, steps: Sequence[Step], **of_fit: A
         step(run, config, **(of_fit if step is fit else {}))
         if _is_complete(run, step):
             _write_steps(run, {**_read_steps(run), name: {"inputs": inputs, "files": _written(run, step)}})
-
-
-def _may_be_skipped(step: Step) -> bool:
-    """Return False for `prepare`, and for a training for which the other ranks of torchrun wait."""
-    return step is not prepare and (step is not fit or torchrun_ranks() is None)
 
 
 def _is_complete(run: Path, step: Step) -> bool:

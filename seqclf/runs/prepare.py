@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -68,7 +68,16 @@ def prepare(run: Path, config: TrainConfig) -> None:
     write_config(run, config)
     if (whole.folder / "quarantine.jsonl").is_file():
         shutil.copy(whole.folder / "quarantine.jsonl", run)
-    write_json(run / DATA, data_facts(training.dataset, warnings))
+    dataset = training.dataset
+    facts = {
+        "folder": str(dataset.folder),
+        "digest": dataset.digest,
+        "rows": {name: rows_hash(split) for name, split in dataset.all_splits.items()},
+        "report": {name: counts.to_dict() for name, counts in dataset.report.items()},
+        "leaks": dataset.leaks.to_dict(),
+        "warnings": list(warnings),
+    }
+    write_json(run / DATA, facts)  # later steps learn from it where the data is, and whether it is the same
 
 
 def set_up(run: Path, config: TrainConfig) -> tuple[Training, Dataset]:
@@ -104,18 +113,6 @@ def _threads_of(run: Path, config: TrainConfig) -> int | None:
     return None
 
 
-def data_facts(dataset: Dataset, warnings: Sequence[str]) -> JsonObject:
-    """Return the content of data.json, which tells later steps where the data is and whether it is the same."""
-    return {
-        "folder": str(dataset.folder),
-        "digest": dataset.digest,
-        "rows": {name: rows_hash(split) for name, split in dataset.all_splits.items()},
-        "report": {name: counts.to_dict() for name, counts in dataset.report.items()},
-        "leaks": dataset.leaks.to_dict(),
-        "warnings": list(warnings),
-    }
-
-
 def write_json(path: Path, facts: JsonObject) -> None:
     """Write a JSON file of a run."""
     write_output(path, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
@@ -143,11 +140,9 @@ def open_data(run: Path, config: TrainConfig) -> Dataset:
 def check_tree_fields(model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]]) -> None:
     """Raise InputError if a model reads trees, but the data has no field of kind tree."""
     if reads_trees(model) and not any(encoder.tags is not None for encoder in encoders.values()):
-        raise InputError(
-            f"model.encoder._target_={model['encoder']['_target_']}",
-            f"reads trees, and the data has none (fields: {', '.join(encoders)})",
-            "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm",
-        )
+        key, problem = "model.encoder._target_", f"reads trees, and the data has none (fields: {', '.join(encoders)})"
+        remedy = "set 'data.fields={COLUMN: tree}', or choose another model, such as model=lstm"
+        raise InputError(f"{key}={model['encoder']['_target_']}", problem, remedy)
 
 
 def reason_to_hold_out(config: TrainConfig) -> str | None:

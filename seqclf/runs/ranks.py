@@ -36,15 +36,10 @@ class Ranks(NamedTuple):
     world_size: int
     local_world_size: int
 
-    @property
-    def num_nodes(self) -> int:
-        return self.world_size // self.local_world_size
-
 
 def torchrun_ranks() -> Ranks | None:
     """Return the rank and the numbers of processes that torchrun has set, or `None` without another process."""
-    # Processes that Lightning starts lack the variable LOCAL_WORLD_SIZE. Lightning starts these processes with the
-    # arguments of rank 0.
+    # Processes that Lightning starts, with the arguments of rank 0, lack the variable LOCAL_WORLD_SIZE.
     if "LOCAL_WORLD_SIZE" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return None
     return Ranks(*(int(os.environ[name.upper()]) for name in Ranks._fields))
@@ -60,17 +55,16 @@ def join_ranks(config: TrainConfig) -> TrainConfig:
         return config
     trainer = config.trainer
     joined: dict[str, Any] = {}
-    for name, number in {"devices": ranks.local_world_size, "num_nodes": ranks.num_nodes}.items():
+    numbers = {"devices": ranks.local_world_size, "num_nodes": ranks.world_size // ranks.local_world_size}
+    for name, number in numbers.items():
         value: Any = trainer.get(name)
         given = _count(value)
         if given is None or value == DEFAULTS[name]:
             joined[name] = number
         elif given != number:
-            raise InputError(
-                f"trainer.{name}={value}",
-                f"torchrun started {ranks.world_size} ranks, {ranks.local_world_size} on each machine",
-                f"write trainer.{name}={number}, or leave it to torchrun",
-            )
+            problem = f"torchrun started {ranks.world_size} ranks, {ranks.local_world_size} on each machine"
+            remedy = f"write trainer.{name}={number}, or leave it to torchrun"
+            raise InputError(f"trainer.{name}={value}", problem, remedy)
     if trainer.get("strategy") == "auto":
         joined["strategy"] = "ddp"
     return config.model_copy(update={"trainer": {**trainer, **joined}})
@@ -131,8 +125,7 @@ def _store() -> Store:
     return next(rendezvous("env://"))[0]
 
 
-# Ranks that Lightning starts with the command line of this process. For these ranks, Lightning sets the environment
-# variables LAUNCHED.
+# Ranks that Lightning starts with the command line of this process, and environment variables that it sets for them.
 
 LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")
 LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"

@@ -64,8 +64,7 @@ def retrain(config: RetrainConfig, run: Path, typed: Sequence[str]) -> RetrainRe
     if run_outputs(run):
         raise InputError(f"hydra.run.dir={run}", "holds a run already", "name another folder")
     old = Classifier(config.bundle, device="cpu")
-    training = _train_config(config, old, typed)
-    training = _with_weights(config, training, old)
+    training = _with_weights(config, _train_config(config, old, typed))
     run_training(training, run, prints_verdict=False)
     (new,), _ = read_runs([str(run)])
     reasons, rows, difference = list(new.result.not_yet), 0, None
@@ -77,11 +76,9 @@ def retrain(config: RetrainConfig, run: Path, typed: Sequence[str]) -> RetrainRe
     except InputError as error:
         reasons.append(f"it cannot be compared with the old model: {error}")
     if difference is not None:
-        console.print(
-            f"new {difference.model:.3f}, old {difference.baseline:.3f} {difference.title} on {rows:,} rows of "
-            f"{new.split}: {difference.difference:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})",
-            soft_wrap=True,
-        )
+        line = f"new {difference.model:.3f}, old {difference.baseline:.3f} {difference.title} on {rows:,} rows of "
+        line += f"{new.split}: {difference.difference:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"
+        console.print(line, soft_wrap=True)
     verdict = f"not yet, because {'; '.join(reasons)}" if reasons else "yes"
     console.print(f"promote: {verdict}", soft_wrap=True)
     return RetrainResult(
@@ -121,7 +118,7 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
     return parse_options(TrainConfig, values)
 
 
-def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier) -> TrainConfig:
+def _with_weights(config: RetrainConfig, training: TrainConfig) -> TrainConfig:
     """Return the config with the weights to start from, and print where they come from."""
     named = config.checkpoint or (None if config.run is None else str(Path(config.run) / MODEL))
     if named is None:
@@ -131,8 +128,7 @@ def _with_weights(config: RetrainConfig, training: TrainConfig, old: Classifier)
     started = training.model_copy(update={"start": named, "data": training.data.model_copy(update=encoders)})
     task = load_task(Path(named), config.trust)
     dataset = prepare(started.data).description()
-    differs = what_differs(task.hparams, {"model": training.model, "dataset": dataset})
-    if differs is not None:
+    if differs := what_differs(task.hparams, {"model": training.model, "dataset": dataset}):
         console.print(f"starts from new weights: {named} has other {differs}", soft_wrap=True)
         return training
     console.print(f"starts from the weights of {named}, with the vocabularies and scales of the bundle", soft_wrap=True)
@@ -147,15 +143,13 @@ def _compared(old: Classifier, new: ComparedRun, training: TrainConfig) -> tuple
     source, labels = labelled_sources(old, training.data, split)
     rows = predict_labelled(old, source, training.data.label, labels, group=training.data.group).outputs
     places = matched(new.outputs, rows)
-    if new.scores.classes != old.classes or (places < 0).any():
-        problem = "the classes differ" if new.scores.classes != old.classes else "some rows are refused by it"
-        raise InputError(None, problem)
+    if new.scores.classes != old.classes:
+        raise InputError(None, "the classes differ")
+    if (places < 0).any():
+        raise InputError(None, "some rows are refused by it")
     ids, others = new.outputs.ids, rows.ids
     assert ids is not None and others is not None, "rows of a file"
     if not ids.equals(others) and pc.count_distinct(others).as_py() < len(others):
         raise InputError(None, "ids repeat")
-    decisions = new.result.decision, old.decision
-    compared = compare_rows(
-        new.outputs, decisions[0], rows.take(places), decisions[1], new.scores, deciding_metric(new.facts.monitor)
-    )
-    return len(places), compared[0]
+    judged, metric = (new.outputs, new.result.decision), deciding_metric(new.facts.monitor)
+    return len(places), compare_rows(*judged, rows.take(places), old.decision, new.scores, metric)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,20 +26,21 @@ from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.training.task import SequenceTask
 
+SUBJECT = "the network"  # in errors
+NOT_FINITE = "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation"
 GROUP_PROBABILITIES = 2_000_000  # maximum number of probabilities in a row group (16 MB), over all classes
 GROUP_ROWS = 200_000  # maximum number of rows in a row group, because ids and group names take memory too
 FEW_VALUES = ["group", "split", "label", "prediction"]  # columns that Parquet stores with a dictionary of values
 
 
 def score_models(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset, *, baseline: bool) -> list[Scores]:
-    """Return the scores of a task and the models beside it, from the weakest. `baseline`: also order-blind ones."""
-    order_blind = score_baseline(dataset) if baseline else []
-    return [*order_blind, *_score_task(task, batches, dataset)]
+    """Return the scores of a task, of each part of its network alone (on the last split), and of models beside it.
 
-
-def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> list[Scores]:
-    """Return the scores of each part of a network alone, on the last split, and those of the network."""
-    splits, parts, outputs = {}, list[Scores](), dict[str, np.ndarray]()
+    They begin with the weakest. `baseline`: True for order-blind models too.
+    """
+    about: Any = {"classes": dataset.classes, "label_type": dataset.schema.label_type, "positive": dataset.positive}
+    splits, outputs = {}, dict[str, np.ndarray]()
+    models = score_baseline(dataset) if baseline else []
     for split, rows in batches.splits.items():
         is_last = split == list(dataset.splits)[-1]
         if len(rows.sequences):
@@ -49,24 +51,11 @@ def _score_task(task: SequenceTask, batches: SequenceDataModule, dataset: Datase
         extra = {name: outputs[name] for name in task.model.extra_outputs}
         splits[split] = ScoredRows.of_split(rows, outputs["logits"], extra=extra)
         if is_last:
-            parts = [
-                _scores(HEAD, name, "head alone", dataset, {split: ScoredRows.of_split(rows, values)})
-                for name, values in outputs.items()
-                if name not in ("logits", *extra)
-            ]
-    return [*parts, _scores(NETWORK, NETWORK, network_kind(task.hparams["model"]), dataset, splits)]
-
-
-def _scores(role: str, name: str, model: str, dataset: Dataset, outputs: Mapping[str, ScoredRows]) -> Scores:
-    return Scores(
-        role=role,
-        name=name,
-        model=model,
-        classes=dataset.classes,
-        label_type=dataset.schema.label_type,
-        positive=dataset.positive,
-        splits=outputs,
-    )
+            for name in (name for name in outputs if name not in ("logits", *extra)):
+                alone = {split: ScoredRows.of_split(rows, outputs[name])}
+                models.append(Scores(role=HEAD, name=name, model="head alone", splits=alone, **about))
+    model = network_kind(task.hparams["model"])
+    return [*models, Scores(role=NETWORK, name=NETWORK, model=model, splits=splits, **about)]
 
 
 @torch.inference_mode()
@@ -81,7 +70,7 @@ def predict_outputs(task: SequenceTask, batches: Iterable[Batch], *, parts: bool
     for batch in batches:
         fields = {name: values.to(task.device) for name, values in batch.fields.items()}
         outputs = task.model.outputs(fields, batch.lengths.to(task.device), batch.host_lengths)
-        require_shape("the network", outputs["logits"], len(batch.ids), len(task.classes))
+        require_shape(SUBJECT, outputs["logits"], len(batch.ids), len(task.classes))
         ids.append(batch.ids)
         names = outputs if parts else ("logits", *task.model.extra_outputs)
         for name in names:
@@ -92,11 +81,7 @@ def predict_outputs(task: SequenceTask, batches: Iterable[Batch], *, parts: bool
     order = np.argsort(np.concatenate(ids), kind="stable")  # evaluation batches are sorted by length
     ordered = {name: np.concatenate(values)[order] for name, values in found.items()}
     if broken := int((~np.isfinite(ordered["logits"])).any(axis=1).sum()):
-        raise InputError(
-            "the network",
-            f"gives logits that are not finite for {broken} of {len(order)} rows",
-            "lower optimizer.lr, and train again; trainer.detect_anomaly=true names the operation",
-        )
+        raise InputError(SUBJECT, f"gives logits that are not finite for {broken} of {len(order)} rows", NOT_FINITE)
     return ordered
 
 

@@ -159,6 +159,7 @@ class MlflowOptions(Options):
 LoggerOptions = Annotated[WandbOptions | MlflowOptions | PlainLoggerOptions, Discriminator("name")]
 
 
+AUTO = "auto"  # newest checkpoint of the run folder, and value of the keys that `training.length` sets
 CHECKPOINT_FILES = "RUN/model.ckpt, or RUN/checkpoints/last.ckpt"
 
 
@@ -187,16 +188,9 @@ def require_checkpoint_file(value: str) -> str:
 
 
 CheckpointFile = Annotated[Text, AfterValidator(require_checkpoint_file)]
-# Value of the key `checkpoint` that selects the newest checkpoint of the run folder, and of the keys that
-# `training.length` sets
-AUTO = "auto"
-
-
-def _require_resumable(value: str) -> str:
-    return value if value == AUTO else require_checkpoint_file(value)
-
-
-ResumedCheckpoint = Annotated[Text, AfterValidator(_require_resumable)]
+ResumedCheckpoint = Annotated[
+    Text, AfterValidator(lambda value: value if value == AUTO else require_checkpoint_file(value))
+]
 
 
 class RuntimeOptions(Options):
@@ -240,25 +234,22 @@ class OptimizerKeys(Options):
     """schedule of the learning rate"""
 
 
-class OptimizerArguments(TypedDict, total=False):
-    """Options of an optimizer (conf/optimizer/adamw.yaml). The signature of its class decides other keys."""
+class LossArguments(TypedDict, total=False):
+    """Options of a loss, or of another class. The signature and types of the class in `_target_` decide other keys."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
     _target_: Required[str]
+
+
+class OptimizerArguments(LossArguments, total=False):
+    """Options of an optimizer (conf/optimizer/adamw.yaml)."""
+
     lr: Required[Positive]
     weight_decay: NonNegative
     fused: bool
     average: Average
     schedule: Required[ScheduleOptions]
-
-
-class LossArguments(TypedDict):
-    """Options of a loss (conf/loss/*.yaml). The signature and types of the class in `_target_` decide other keys."""
-
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
-
-    _target_: str
 
 
 class ModelKeys(Options):
@@ -269,12 +260,9 @@ class ModelKeys(Options):
     at that many times the work"""
 
 
-class NetworkArguments(TypedDict, total=False):
+class NetworkArguments(LossArguments, total=False):
     """The block `model` of a config: a network's class and arguments, which are checked when the class is imported."""
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
-
-    _target_: Required[str]
     members: Count
 
 
@@ -438,8 +426,8 @@ def read_schedule(entries: Any) -> list[tuple[str, ScheduleEntry]]:
     are_mappings = isinstance(entries, (list, tuple)) and all(isinstance(entry, Mapping) for entry in entries)
     if not are_mappings or not all("epoch" in entry for entry in entries):
         raise InputError("structure", "must be a list of changes with an epoch each, such as [{epoch: 3, layers: 2}]")
-    keys = [f"structure[{index}]" for index in range(len(entries))]
-    changes = [(key, read_change(ScheduleEntry, entry, key)) for key, entry in zip(keys, entries, strict=True)]
+    keyed = ((f"structure[{index}]", entry) for index, entry in enumerate(entries))
+    changes = [(key, read_change(ScheduleEntry, entry, key)) for key, entry in keyed]
     return sorted(changes, key=lambda change: change[1].epoch)
 
 
@@ -546,10 +534,6 @@ class TrainConfig(CommandOptions):
         self.check_changes()
         return self
 
-    def recipe(self) -> dict[str, Any]:
-        """Return the settings that train such a model on other data: no paths, no callbacks, nothing of the machine."""
-        return recipe_of({**self.model_dump(), "runtime": {**self.runtime.model_dump(), "threads": None}})
-
     def check_changes(self) -> None:
         """Raise InputError for a structure change after the last epoch, if the number of epochs is known."""
         limit = self.trainer["max_epochs"]
@@ -557,3 +541,7 @@ class TrainConfig(CommandOptions):
             if isinstance(limit, int) and 0 <= limit < change.epoch:
                 problem = f"is beyond trainer.max_epochs={limit}"
                 raise InputError(f"{key}.epoch={change.epoch}", problem, "raise that, or remove the change")
+
+    def recipe(self) -> dict[str, Any]:
+        """Return the settings that train such a model on other data: no paths, no callbacks, nothing of the machine."""
+        return recipe_of({**self.model_dump(), "runtime": {**self.runtime.model_dump(), "threads": None}})
