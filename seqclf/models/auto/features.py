@@ -1,4 +1,4 @@
-"""What the front end computes of the numbers of a sequence: views for the kernels, and pooled statistics."""
+"""Numbers that the front end computes of the numbers of a sequence: views for the kernels, and pooled statistics."""
 
 from __future__ import annotations
 
