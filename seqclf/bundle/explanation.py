@@ -77,13 +77,8 @@ def explain_rows(
                 by_name = {name: values[start:stop].tolist() for name, values in rows.contributions.by_field.items()}
                 static = {name: float(values[used]) for name, values in rows.contributions.static.items()}
                 used += 1
-            explanation: Explanation = {
-                **prediction,
-                "tokens": tokens,
-                "contributions": contributions,
-                "contributions_by_field": by_name,
-                "contributions_of_static": static,
-            }
+            of_parts = {"contributions_by_field": by_name, "contributions_of_static": static}
+            explanation: Any = {**prediction, "tokens": tokens, "contributions": contributions, **of_parts}
             if rows.parents is not None:
                 explanation["parents"] = None if tokens is None else rows.parents[start:stop].tolist()
             yield explanation
@@ -145,7 +140,10 @@ def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
     source = classifier.table_source(data)
     results = explain_source(classifier, source, by_field=by_field)
     names = explanations_schema(classifier, None, by_field=by_field).names
-    empty = lambda: explanations_schema(classifier, id_type(classifier.schema, source), by_field=by_field)  # noqa: E731
+
+    def empty() -> pa.Schema:
+        return explanations_schema(classifier, id_type(classifier.schema, source), by_field=by_field)
+
     return to_library(results, empty, data, names, same_rows=False)
 
 
@@ -153,8 +151,8 @@ def explanations_schema(classifier: BundleModel, ids: pa.DataType | None, *, by_
     """Return the schema of an explanation table.
 
     The columns are `id`, `prediction`, `probability`, `position`, for trees `parent`, `token`, `contribution` and
-    `error`, and `contribution_<field>` for each static field, with the same
-    value in all tokens of a row, and with `by_field` for each field of `apart_fields`.
+    `error`, and `contribution_<field>` for each static field, with the same value in all tokens of a row, and with
+    `by_field` for each field of `apart_fields`.
     """
     columns = [("id", ids or pa.int64()), ("prediction", classifier.labels.type), ("probability", pa.float64())]
     columns += [("position", pa.int64())]
@@ -214,21 +212,16 @@ def explain_shown(
 ) -> DescribedRow:
     """Return a row of a report page with its contributions to class `predicted`.
 
-    They are those of each shown token and of each static field. A row for
-    which the model would have to read more than `MAX_TOKENS` tokens has none. `fields`: see `row_inputs`.
+    They are those of each shown token and of each static field. A row for which the model would have to read more than
+    `MAX_TOKENS` tokens has none. `fields`: see `row_inputs`.
     """
     arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs if not spec.get("static")}
     static = {name: fields[name] for name in static_of(classifier.encoders)}
     length, positions = len(next(iter(arrays.values()))), row.table.positions
     if length * (1 + len(positions)) > MAX_TOKENS:
         return row
-    sequences = Ragged(np.array([0, length]), arrays, static)
-    found = occlude(
-        classifier.encoders,
-        sequences,
-        _score(classifier, np.array([predicted])),
-        by_field=False,
-        tokens=np.array(positions, np.int64),
-    )
+    sequences, shown = Ragged(np.array([0, length]), arrays, static), np.array(positions, np.int64)
+    score = _score(classifier, np.array([predicted]))
+    found = occlude(classifier.encoders, sequences, score, by_field=False, tokens=shown)
     of_static = {name: float(values[0]) for name, values in found.static.items()}
     return row._replace(contributions=found.tokens.tolist(), of_static=of_static)

@@ -39,7 +39,7 @@ TARGET = {
     "rows": COUNT,
     "needed": (COUNT, None),
 }
-TARGET_OPTIONAL = {  # keys that a bundle of before lacks, and keys that are left out without a value
+TARGET_OPTIONAL = {  # keys that are left out without a value
     "statement": one_of(*STATEMENTS),
     "basis": one_of(*BASES),
     "approximate": (bool, None),
@@ -194,6 +194,8 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
             if target.get("statement", SURE if target["backed"] else ROWS) == SURE:
                 shape["confidence"] = SHARE
         require(target, shape, f"decision.targets[{number}]")
+        if target["label"] not in classes:
+            raise InputError("decision.targets", "must have a label of the classes each")
     labels = [None, *classes] if len(classes) == 2 else [None]
     positive, threshold, offsets = decision["positive"], decision["threshold"], decision["offsets"]
     index = decision.get("positive_index")
@@ -208,10 +210,6 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
         "decision.positive_index": (index is None or is_index, "must be the number of the class decision.positive"),
         "decision.threshold": (threshold is None or positive is not None, "needs decision.positive"),
         "decision.rule": (decision["rule"] != "threshold" or is_set, "needs a threshold and a positive_index"),
-        "decision.targets": (
-            all(target["label"] in classes for target in decision["targets"]),
-            "must have a label of the classes each",
-        ),
     }
     for key, (holds, text) in rules.items():
         if not holds:

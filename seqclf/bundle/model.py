@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from seqclf.bundle.drift import NO_LIMITS, InputLimits, RowSample
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
-from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, predictions_table, row_ids
+from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, no_prediction, predictions_table, row_ids
 from seqclf.bundle.python_rows import PythonRows, require_unchanged_fields
 from seqclf.bundle.reference_data import PredictedRows, ReferenceData
 from seqclf.bundle.sequence_reader import MemoryEstimate, ReaderLimits, WholeSequences, read_sequences
@@ -60,7 +60,7 @@ class BundleModel:
         self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads = device, thread_count(threads)
         # `read_bundle` compares the hash of every file before any file is parsed.
-        self.manifest, self._files = read_bundle(folder)
+        self.manifest, files = read_bundle(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = stored_schema(self.manifest["schema"])
         self.labels = typed_labels(self.classes, self.schema.label_type)
@@ -68,18 +68,22 @@ class BundleModel:
         self.decision = override_threshold(decision, threshold, self.manifest["positive"], self.classes)
 
         with error_context(f"bundle={folder}", "export the bundle anew"):
-            self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(self._files[encoder_file(name)]))
+            self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(files[encoder_file(name)]))
         self.python_rows = PythonRows(self.schema, self.encoders)
         self.specs = input_specs(self.encoders, self.classes)
         self.strange = StrangeMeasures(self.encoders)
         self.reference = ReferenceData(self.encoders, self.classes, self.manifest["positive"])
         with error_context(f"bundle={folder}: reference", "export the bundle anew"):
             self.reference.restore(self.manifest.get("reference", {}))
-        self.reader = self._open_reader()
-        may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
-        self.memory_estimate = MemoryEstimate(self._files[MODEL], folder, self.specs) if may_outgrow else None
         # The content of step.onnx stays in memory, because `stream` may be called after the folder was replaced.
-        self._files = {name: content for name, content in self._files.items() if name == STEP}
+        self._step = files.get(STEP)
+        self.reads_trees = tree_spec(self.specs) is not None  # True if the tokens are nodes of trees
+        # True if the model may stop reading before the end of a sequence.
+        self.may_halt = HALTED in self.manifest.get("step", {"outputs": ()})["outputs"]
+        self.reader = self._open_reader(files[MODEL])
+        self.extra = self.reader.extra
+        may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
+        self.memory_estimate = MemoryEstimate(files[MODEL], folder, self.specs) if may_outgrow else None
         self.provider: str = self.reader.session.provider
         self.no_cuda: str | None = self.reader.session.no_cuda
         self.warnings = [] if self.no_cuda is None else [f"device={device}: takes {self.provider}: {self.no_cuda}"]
@@ -88,27 +92,27 @@ class BundleModel:
         """Pickle the path and the digest of the bundle, which is opened again: a session cannot be pickled."""
         return _reopened, (*self._opened, self.manifest["digest"])
 
-    def _open_reader(self) -> WholeSequences:
-        session = open_session(self.folder / MODEL, self.device, content=self._files[MODEL])
+    def _open_reader(self, content: bytes) -> WholeSequences:
+        session = open_session(self.folder / MODEL, self.device, content=content)
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
             check_model(session, self.specs, len(self.classes))
             extra = empty_outputs(session, self.manifest["outputs"][1:])
         open_chunks = None
-        if STEP in self._files and set(extra) <= set(self.manifest["step"]["outputs"]):
+        if self._step is not None and set(extra) <= set(self.manifest["step"]["outputs"]):
             step = partial(open_step, self.folder, self.manifest, self.specs)  # no cycle with `self`
-            open_chunks = partial(step, device=self.device, content=self._files[STEP])
+            open_chunks = partial(step, device=self.device, content=self._step)
         halts = self.may_halt and open_chunks is not None
         return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks, extra, halts=halts)
 
     def open_step(self) -> StepModel:
         """Open the model that reads chunks of tokens."""
-        if "step" not in self.manifest:
+        if self._step is None:
             raise InputError(
                 f"bundle={self.folder}",
                 "its model reads whole sequences only",
                 "recurrent ones do not, if trained with model.bidirectional=false and model.members=1",
             )
-        return open_step(self.folder, self.manifest, self.specs, device=self.device, content=self._files[STEP])
+        return open_step(self.folder, self.manifest, self.specs, device=self.device, content=self._step)
 
     def sequence_predictions(
         self, predictions: Predictions, value_errors: Sequence[str | None]
@@ -118,12 +122,7 @@ class BundleModel:
         labels: list[Label] = self.labels.to_pylist()
         for row, value_error in enumerate(value_errors):
             error = value_error or predictions.errors[row]
-            result: SequencePrediction = {
-                "prediction": None,
-                "probability": None,
-                "probabilities": None,
-                "error": error,
-            }
+            result = no_prediction(error)
             if error is None:
                 index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
                 result["prediction"], result["probability"] = labels[index], probabilities[index]
@@ -316,21 +315,6 @@ class BundleModel:
         """Return the logits (N, C) of encoded sequences, and the other outputs."""
         limits = ReaderLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
         return read_sequences(self.reader, sequences, len(self.classes), limits)
-
-    @property
-    def reads_trees(self) -> bool:
-        """True if the tokens are nodes of trees."""
-        return tree_spec(self.specs) is not None
-
-    @property
-    def extra(self) -> Mapping[str, np.ndarray]:
-        """Dict name of an output beside the logits → array without rows."""
-        return self.reader.extra
-
-    @property
-    def may_halt(self) -> bool:
-        """True if the model may stop reading before the end of a sequence."""
-        return HALTED in self.manifest.get("step", {"outputs": ()})["outputs"]
 
 
 def _reopened(kind: type[BundleModel], folder: Path, options: dict[str, Any], digest: str) -> BundleModel:

@@ -91,9 +91,8 @@ def occlude(
 
     def of_static(name: str) -> np.ndarray:
         values = sequences.static[name]
-        occluded = Ragged(
-            sequences.offsets, sequences.fields, {**sequences.static, name: encoders[name].neutral(values)}
-        )
+        static = {**sequences.static, name: encoders[name].neutral(values)}
+        occluded = Ragged(sequences.offsets, sequences.fields, static)
         return complete - score(occluded, np.arange(len(lengths)))
 
     fields = apart_fields(encoders) if by_field else []

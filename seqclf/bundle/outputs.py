@@ -30,25 +30,14 @@ class _JsonLinesWriter:
         self.file.close()
 
 
-def _open_arrow(path: Path, schema: pa.Schema) -> Any:
-    return pa.ipc.new_file(str(path), schema)
-
-
 WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
     ".parquet": pq.ParquetWriter,
     ".csv": arrow_csv.CSVWriter,
     ".jsonl": _JsonLinesWriter,
     ".ndjson": _JsonLinesWriter,
-    ".arrow": _open_arrow,
-    ".feather": _open_arrow,
+    ".arrow": pa.ipc.new_file,
+    ".feather": pa.ipc.new_file,
 }
-
-
-def check_kind(output: str) -> None:
-    """Raise InputError unless the suffix of a file name names a known format."""
-    if Path(output).suffix.lower() not in WRITERS:
-        remedy = "end it in .parquet, .csv, .jsonl or .arrow, or in / for a folder of parts"
-        raise InputError(f"output={output}", "unknown kind of file", remedy)
 
 
 def check_output_path(path: Path, *endings: str) -> None:
@@ -86,7 +75,9 @@ def check_output(output: str) -> None:
     if is_remote := scheme_of(output) is not None:
         location(output, KEY)
     if not output.endswith("/"):
-        check_kind(output)
+        if Path(output).suffix.lower() not in WRITERS:
+            remedy = "end it in .parquet, .csv, .jsonl or .arrow, or in / for a folder of parts"
+            raise InputError(f"{KEY}={output}", "unknown kind of file", remedy)
         if not is_remote:
             check_output_path(Path(output))
     elif is_remote:

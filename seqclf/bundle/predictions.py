@@ -34,6 +34,11 @@ class SequencePrediction(TypedDict):
     far: NotRequired[float | None]
 
 
+def no_prediction(error: str | None) -> SequencePrediction:
+    """Return the prediction of a rejected sequence."""
+    return {"prediction": None, "probability": None, "probabilities": None, "error": error}
+
+
 def predictions_schema(
     classes: list[str],
     label_type: pa.DataType,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import time, timedelta
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
@@ -38,12 +38,10 @@ class EventOrder:
     def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder]):
         fields = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
         # Dict column → its names in a sequence. A field may have the name of a column that it does not read.
-        self.names = {
-            column: [
-                name for name in (column, fields.get(column)) if name == fields.get(column) or name not in encoders
-            ]
-            for column in schema.order_by
-        }
+        self.names = {}
+        for column in schema.order_by:
+            names = (column, fields.get(column))
+            self.names[column] = [name for name in names if name == fields.get(column) or name not in encoders]
         # Names of values that are sorted. Those of a static field have no order.
         self.read = {name for field in schema.token_fields for name in (field.name, *field.columns)}
         self.extra = {column for column in schema.order_by if column not in fields and column not in encoders}
@@ -109,9 +107,7 @@ class EventOrder:
         if isinstance(value, np.datetime64):
             return math.nan if np.isnat(value) else Fraction(int(value.astype("datetime64[ns]").astype(int)), 10**9)
         if isinstance(value, time):
-            value = timedelta(
-                hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond
-            )
+            value = datetime.combine(datetime.min, value) - datetime.min
         seconds: Any = value.total_seconds() if isinstance(value, timedelta) else encoder.element_from_python(value)
         nanoseconds = getattr(value, "nanosecond", 0)  # times of pandas have nanoseconds
         return Fraction(seconds) + Fraction(nanoseconds, 10**9) if nanoseconds else seconds
@@ -133,10 +129,9 @@ def _listed(value: Any) -> list[Any] | None:
     if isinstance(value, np.ndarray):
         if not value.ndim:
             return None
-        is_exact = value.dtype == "datetime64[ns]"  # Python's times have no nanoseconds
-        return (
-            list(value) if is_exact else (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
-        )
+        if value.dtype == "datetime64[ns]":  # Python's times have no nanoseconds
+            return list(value)
+        return (value.astype("datetime64[us]") if value.dtype.kind == "M" else value).tolist()
     return list(value) if hasattr(value, "__iter__") and not isinstance(value, (str, bytes, Mapping)) else None
 
 
@@ -199,8 +194,7 @@ class PythonRows:
             return None
         encoded: dict[str, EncodedField] = {}
         for name, encoder in self.encoders.items():
-            field = encoder.encode_plain([row[name] for row in rows])
-            if field is None:
+            if (field := encoder.encode_plain([row[name] for row in rows])) is None:
                 return None
             encoded[name] = field
         fields = [encoded[name] for name in tokens_of(self.encoders)]
@@ -239,10 +233,8 @@ class PythonRows:
             parts = {part: row[part] for part in encoder.parts if part in row and part not in self.encoders}
             if parts and name not in row:
                 row = {name: parts, **{other: value for other, value in row.items() if other not in parts}}
-        fields = {
-            name if name in self.encoders else self.field_of_column.get(name, name): value
-            for name, value in row.items()
-        }
+        named = {name: name for name in self.encoders}
+        fields = {named.get(name, self.field_of_column.get(name, name)): value for name, value in row.items()}
         if lacking := [name for name in self.encoders if name not in fields]:
             raise ValueError(f"has no field {lacking[0]}; {self._known}")
         return fields

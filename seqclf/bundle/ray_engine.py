@@ -170,14 +170,9 @@ def ray_engine(
             folder = stack.enter_context(scratch_folder(FOLDER, "ray-"))
             # Others must not send code: Ray rejects requests without the token.
             os.environ |= {**LOCAL, "RAY_AUTH_TOKEN": TOKEN, "RAY_TMPDIR": str(folder)}
-            cpus = max(thread_count(None), (actors or 1) * threads)
-            memory = object_store_mb * 10**6
-            arguments = {
-                "address": "local",
-                "num_cpus": cpus,
-                "object_store_memory": memory,
-                "include_dashboard": False,
-            }
+            cpus, memory = max(thread_count(None), (actors or 1) * threads), object_store_mb * 10**6
+            arguments = {"address": "local", "num_cpus": cpus, "object_store_memory": memory}
+            arguments["include_dashboard"] = False
         elif address != "auto":
             _require_cluster(address, where)
         os.environ |= QUIET

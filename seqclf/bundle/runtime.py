@@ -161,11 +161,8 @@ def _is_file(data: Any) -> bool:
 def _listed(data: Any) -> list[Any]:
     """Return the sequences in a list, an array or a data frame column. Raises InputError for a single string."""
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
-        raise InputError(
-            "predict",
-            f"got {type(data).__name__}, which is not a table or a list of sequences",
-            "for one sequence, write [sequence]",
-        )
+        problem = f"got {type(data).__name__}, which is not a table or a list of sequences"
+        raise InputError("predict", problem, "for one sequence, write [sequence]")
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data.to_pylist()
     column: Any = data

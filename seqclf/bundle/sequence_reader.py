@@ -63,9 +63,8 @@ class WholeSequences:
 
     A row of more than `long_row` tokens, which is a batch of its own, is read by chunks if the model can (`open_step`),
     so that its memory does not grow with its length. A model that `halts` reads all rows of more than one chunk so, up
-    to the token at which each halts. `inputs`: names of the fields, which are inputs of the model.
-    `extra`: dict name
-    of an output beside the logits → array without rows.
+    to the token at which each halts. `inputs`: names of the fields. `extra`: dict name of an output beside the logits →
+    array without rows.
     """
 
     file = MODEL

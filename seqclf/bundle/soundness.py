@@ -167,11 +167,8 @@ def same_logits(bundle: CheckedBundle) -> Finding:
     """Repeat the parity check of the export, with chunks where the bundle has a model that reads them."""
     step = bundle.model.open_step() if "step" in bundle.manifest else None
     found = parity.check(bundle.model.reader.session, bundle.folder / "parity.npz", step)
-    return (
-        found.passed,
-        found.max_error,
-        f"from PyTorch{' and by chunks' if step else ''}, {found.tolerance:.0e} allowed",
-    )
+    detail = f"from PyTorch{' and by chunks' if step else ''}, {found.tolerance:.0e} allowed"
+    return found.passed, found.max_error, detail
 
 
 def padding(bundle: CheckedBundle) -> Finding:
@@ -264,9 +261,8 @@ def speed(bundle: CheckedBundle) -> Finding:
         rows, counts = random.integers(0, len(pool), size), random.choice(lengths, size)
         batch, tokens = take(pool, rows), random.integers(0, pool.offsets[-1], counts.sum())
         if not opened.reads_trees:
-            batch = Ragged(
-                list_offsets(counts), {name: each[tokens] for name, each in pool.fields.items()}, batch.static
-            )
+            fields = {name: each[tokens] for name, each in pool.fields.items()}
+            batch = Ragged(list_offsets(counts), fields, batch.static)
         done, start = 0, time.perf_counter()
         while not done or time.perf_counter() - start < SECONDS:
             opened.logits(batch)
@@ -277,10 +273,7 @@ def speed(bundle: CheckedBundle) -> Finding:
 
 
 GATES = (files, decision, model, grid)  # no later check can run after one of these has failed
-CHECKS = (
-    *(packages, *GATES, encoders, same_logits, padding, batch_mates, order, labels),
-    *(one_token, versions, speed),
-)
+CHECKS = (packages, *GATES, encoders, same_logits, padding, batch_mates, order, labels, one_token, versions, speed)
 
 
 def examine(bundle: CheckedBundle) -> Soundness:

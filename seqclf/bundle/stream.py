@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.batching.collate import pad
-from seqclf.bundle.predictions import SequencePrediction
+from seqclf.bundle.predictions import SequencePrediction, no_prediction
 from seqclf.bundle.sequence_reader import ReaderLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
@@ -46,9 +46,12 @@ class _Open(NamedTuple):
 class Stream:
     """A set of open sequences (sequences that may get more tokens), with the model state of each sequence.
 
-    ```python stream = BundleModel("runs/alerts/bundle").stream() stream.read({"host 1": ["boot", "login"], "host 2":
-    ["boot"]})["host 1"]["prediction"] stream.read({"host 1": ["sudo"]})           # prediction of three tokens, one
-    newly computed stream.close("host 1") ```
+    ```python
+    stream = Classifier("runs/alerts/bundle").stream()
+    stream.read({"host 1": ["boot", "login"], "host 2": ["boot"]})["host 1"]["prediction"]
+    stream.read({"host 1": ["sudo"]})  # prediction of three tokens, one newly computed
+    stream.close("host 1")
+    ```
 
     Static fields are given with the first tokens of a sequence, and may be left out later. Raises InputError if the
     model can only read whole sequences, or if the encoding of a token depends on others, such as the time since the
@@ -61,16 +64,11 @@ class Stream:
         self.sequences: dict[Hashable, _Open] = {}
         for name, encoder in tokens_of(classifier.encoders).items():
             if not encoder.encodes_token_by_token:
-                kind = encoder.field.kind
-                raise InputError(
-                    "stream",
-                    f"a token of the {kind} field {name} depends on other tokens of its sequence",
-                    "use predict with whole sequences",
-                )
+                problem = f"a token of the {encoder.field.kind} field {name} depends on other tokens of its sequence"
+                raise InputError("stream", problem, "use predict with whole sequences")
         if classifier.schema.max_length is not None:
-            raise InputError(
-                "stream", "the bundle limits sequences to data.max_length tokens", "train without it, or use predict"
-            )
+            problem = "the bundle limits sequences to data.max_length tokens"
+            raise InputError("stream", problem, "train without it, or use predict")
 
     def __len__(self) -> int:
         """Return the number of open sequences."""
@@ -140,14 +138,7 @@ class Stream:
 
     def _refused(self, key: Hashable, error: str) -> StreamPrediction:
         count = self.sequences[key].tokens if key in self.sequences else 0
-        return {
-            "prediction": None,
-            "probability": None,
-            "probabilities": None,
-            "error": error,
-            "tokens": count,
-            "halted": False,
-        }
+        return {**no_prediction(error), "tokens": count, "halted": False}
 
     def _advance(
         self,

@@ -130,7 +130,7 @@ def test_a_classifier_says_what_it_took(card, exported):
 def test_a_stream_is_of_the_device_too(card, model):
     card("no driver")
     classifier = Classifier(model.parent)
-    classifier._files["step.onnx"] = model.read_bytes()  # any model: it is loaded, and then the device refused
+    classifier._step = model.read_bytes()  # any model: it is loaded, and then the device refused
     classifier.device, classifier.manifest["step"] = "cuda", {"states": []}
     with pytest.raises(InputError, match=r"device=cuda: .*no driver"):
         classifier.stream()
