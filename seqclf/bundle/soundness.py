@@ -1,4 +1,4 @@
-"""Whether a bundle is sound on this machine: its checks, in the order of `CHECKS`, and their results."""
+"""Checks that tell whether a bundle is sound on this machine, in the order of `CHECKS`, and their results."""
 
 from __future__ import annotations
 
