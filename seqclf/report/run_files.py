@@ -28,7 +28,7 @@ WHOLE = ("epoch", "step")  # columns of metrics.csv that hold whole numbers
 
 
 class FinishedRun(NamedTuple):
-    """What a finished run has left for judging. `settings`: the content of config.yaml."""
+    """Content of a run folder that judging reads. `settings`: the content of config.yaml."""
 
     models: list[Scores]
     facts: Facts

@@ -17,8 +17,6 @@ def is_working_folder(folder: Any) -> bool:
 
 
 def remove_working_folder() -> list[str]:
-    """Remove the working folder from `sys.path`, and return the path with it, as it was or at the end."""
-    kept = [folder for folder in sys.path if not is_working_folder(folder)]
-    before = sys.path[:] if len(kept) < len(sys.path) else [*kept, os.path.realpath("")]
-    sys.path[:] = kept
-    return before
+    """Remove the working folder from `sys.path`, and return the path with it at the end."""
+    sys.path[:] = [folder for folder in sys.path if not is_working_folder(folder)]
+    return [*sys.path, os.path.realpath("")]
