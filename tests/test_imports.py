@@ -60,7 +60,7 @@ LIGHT = [
     "commands.doctor",
     "bundle.soundness",
     "evaluation.judge",
-    "report.run_comparison",
+    "runs.run_comparison",
     "commands.subjects",
     "report.reported",
     "survey.survey",

@@ -26,7 +26,7 @@ class CompareRuns(Callback):
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
         from seqclf.documents.formatting import shown_path
         from seqclf.documents.terminal import show_note
-        from seqclf.report.run_comparison import show_runs  # slow to import, and a single run needs none of it
+        from seqclf.runs.run_comparison import show_runs  # slow to import, and a single run needs none of it
 
         failures = _failures(config)
         if is_first_rank() and not show_runs(f"{escape(config.hydra.sweep.dir)}/*"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from seqclf.bundle.outputs import check_output_path
 from seqclf.documents.html import render_document
-from seqclf.report.run_comparison import RunComparison, compare_runs, show_comparison
+from seqclf.runs.run_comparison import RunComparison, compare_runs, show_comparison
 from seqclf.settings.command_settings import CompareConfig
 from seqclf.system.atomic_files import write_output
 

@@ -11,7 +11,7 @@ from seqclf.config.command_keys import flat_keys
 from seqclf.config.hydra_config import config_folders, run_folder, typed_overrides
 from seqclf.documents.terminal import console
 from seqclf.evaluation.holdout import resolve_holdout
-from seqclf.report.run_comparison import show_runs
+from seqclf.runs.run_comparison import show_runs
 from seqclf.settings.command_settings import SearchConfig
 from seqclf.settings.typed_text import shell_word
 from seqclf.system.json_result import JsonResult

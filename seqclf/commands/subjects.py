@@ -26,7 +26,7 @@ from seqclf.evaluation.score_files import FOLDER, read_run_scores, read_scores
 from seqclf.evaluation.scores import NETWORK, Scores
 from seqclf.evaluation.slices import JudgedRows, Slice, check_times, slices_by_period
 from seqclf.report.reported import Reported, of_run, run_dataset, worst_mistakes
-from seqclf.report.run_files import read_result, read_run
+from seqclf.runs.run_files import read_result, read_run
 from seqclf.settings.base import parse_options
 from seqclf.settings.command_settings import EvaluateConfig
 from seqclf.settings.data_settings import DataOptions

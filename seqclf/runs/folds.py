@@ -21,13 +21,13 @@ from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_sco
 from seqclf.evaluation.scores import ScoredRows, Scores
 from seqclf.report.description import show
 from seqclf.report.reported import Reported
-from seqclf.report.run_files import read_result
 from seqclf.report.verdict import CROSS_VALIDATED
 from seqclf.runs.all_rows import check_repeatable, train_on_all_rows
 from seqclf.runs.overview import show_guess
 from seqclf.runs.pipeline import run_steps
 from seqclf.runs.prepare import read_config, with_holdout, write_config, write_json
 from seqclf.runs.process_settings import process_settings
+from seqclf.runs.run_files import read_result
 from seqclf.runs.steps import export, judge, report
 from seqclf.runs.training_run import Training
 from seqclf.settings.data_settings import ALL_FOLDS

@@ -20,7 +20,7 @@ from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.comparison import Comparison, deciding_metric
 from seqclf.evaluation.judge import compare_rows
-from seqclf.report.run_comparison import ComparedRun, matched, read_runs
+from seqclf.runs.run_comparison import ComparedRun, matched, read_runs
 from seqclf.runs.run_training import run_training
 from seqclf.runs.training_run import what_differs
 from seqclf.settings.base import parse_options

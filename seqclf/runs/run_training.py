@@ -14,12 +14,12 @@ from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.report.description import show, write_run_page
 from seqclf.report.reported import Reported
-from seqclf.report.run_files import read_facts, read_judged, read_result
 from seqclf.runs.folds import run_folds
 from seqclf.runs.pipeline import run_steps
 from seqclf.runs.prepare import open_data, prepare, read_config, reason_to_hold_out, set_up, write_json
 from seqclf.runs.process_settings import process_settings
 from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.runs.run_files import read_facts, read_judged, read_result
 from seqclf.runs.steps import export, fit, judge, report, score, warned
 from seqclf.settings.data_settings import ALL_FOLDS
 from seqclf.settings.decision_settings import AUTO

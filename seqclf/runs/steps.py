@@ -30,7 +30,6 @@ from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_sco
 from seqclf.evaluation.scores import Scores
 from seqclf.models.ensemble import networks_of
 from seqclf.report.description import write_run_page
-from seqclf.report.run_files import no_baseline, read_facts, read_judged, read_result
 from seqclf.runs.bundle_export import write_bundle
 from seqclf.runs.prepare import (
     all_rows_set_thresholds,
@@ -41,6 +40,7 @@ from seqclf.runs.prepare import (
     write_json,
 )
 from seqclf.runs.row_outputs import score_models, write_predictions
+from seqclf.runs.run_files import no_baseline, read_facts, read_judged, read_result
 from seqclf.runs.training_run import Training, device_of, trusted
 from seqclf.settings.data_settings import ALL_FOLDS
 from seqclf.settings.decision_settings import AUTO

@@ -14,8 +14,8 @@ from seqclf import InputError
 from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.judge import judge
 from seqclf.evaluation.score_files import read_run_scores
-from seqclf.report.run_files import read_run
 from seqclf.runs import all_rows, prepare, training_run
+from seqclf.runs.run_files import read_run
 from seqclf.settings.base import parse_options
 from seqclf.settings.decision_settings import DecisionOptions
 

@@ -16,7 +16,7 @@ from seqclf.evaluation.judge import judge
 from seqclf.evaluation.result import Facts
 from seqclf.evaluation.score_files import write_run_scores
 from seqclf.evaluation.scores import NETWORK, ScoredRows, Scores
-from seqclf.report.run_comparison import compare_runs, show_comparison
+from seqclf.runs.run_comparison import compare_runs, show_comparison
 
 ROWS = 400
 LABELS = np.random.default_rng(7).integers(0, 2, ROWS)

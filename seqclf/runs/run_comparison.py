@@ -30,8 +30,8 @@ from seqclf.evaluation.metrics import ShownMetric, label_metrics, metric_title
 from seqclf.evaluation.ranking import ranking_metrics
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows, Scores
-from seqclf.report.run_files import read_run
 from seqclf.report.score_tables import difference_cells, interval_cell, score_columns
+from seqclf.runs.run_files import read_run
 from seqclf.system.durations import duration_text
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import FAILURE
