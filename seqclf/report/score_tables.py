@@ -178,7 +178,7 @@ def models_table(result: RunResult, others: Sequence[ModelResult]) -> Table:
     """Return a table of the model and others. The deciding metric and what the model adds to each come first."""
     deciding = others[0].comparisons[0]
     names = [name for name in ("auroc", "accuracy", "recall", "loss") if name != deciding.metric]
-    columns = {"": "text", "kind": "text", metric_title(deciding.metric): "number", "adds to it": "number"}
+    columns = {"": "text", metric_title(deciding.metric): "number", "adds to it": "number"}
     columns |= {"between": "number interval", **dict.fromkeys(map(metric_title, names), "number")}
 
     def cells(metrics: Metrics) -> list[str]:
@@ -187,11 +187,11 @@ def models_table(result: RunResult, others: Sequence[ModelResult]) -> Table:
         ]
 
     rows = [
-        [shortened(other.name), other.kind, score(first.baseline), *difference_cells(first), *cells(other)]
+        [shortened(other.name), score(first.baseline), *difference_cells(first), *cells(other)]
         for other in others
         for first in other.comparisons[:1]
     ]
-    model = ["this model", "", score(deciding.model), *difference_cells(None), *cells(result.metrics)]
+    model = ["this model", score(deciding.model), *difference_cells(None), *cells(result.metrics)]
     return Table(columns, [model, *rows], strong=0)
 
 
