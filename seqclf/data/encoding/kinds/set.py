@@ -16,17 +16,7 @@ from seqclf.data.encoding.kinds.category import NO_WHOLE, texts_sql, value_from_
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
 from seqclf.data.ragged import GOLDEN_GAMMA, is_list, lengths_or_zero, list_lengths, list_offsets, list_values, mix
-from seqclf.data.schema.casts import (
-    NO_INTEGER,
-    TEXT_TYPES,
-    bracketed_texts,
-    element_type,
-    is_nested,
-    plain,
-    quote_identifier,
-    split_list,
-    whole_numbers,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.cell_types import (
     MAX_INTEGER,
     is_number,
@@ -133,18 +123,18 @@ class SetEncoder(VocabularyEncoder):
 
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
-            tokens = split_list(cell, self.field.separator)
+            tokens = casts.split_list(cell, self.field.separator)
             return f"list_transform({tokens}, lambda token: {self._split_sql('token')})"
-        typed = self._typed_sql(bracketed_texts(cell, depth=2))
+        typed = self._typed_sql(casts.bracketed_texts(cell, depth=2))
         if self.option("separator") is None:
             return typed
-        split = f"list_transform({bracketed_texts(cell)}, lambda token: {self._split_sql('token')})"
+        split = f"list_transform({casts.bracketed_texts(cell)}, lambda token: {self._split_sql('token')})"
         return f"CASE WHEN starts_with({cell}, '[[') THEN {typed} ELSE {split} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
         is_null = kind.startswith('"NULL"')  # True if all cells, or all tokens, are null
-        if is_null or kind == "JSON" or is_nested(element_type(kind)):
-            typed = is_nested(element_type(kind)) and not self.integers
+        if is_null or kind == "JSON" or casts.is_nested(casts.element_type(kind)):
+            typed = casts.is_nested(casts.element_type(kind)) and not self.integers
             return texts_sql(column, kind, self.field.values) if typed else self._typed_sql(column)
         if self.option("separator") is None:
             raise self._single_values(kind)
@@ -159,37 +149,37 @@ class SetEncoder(VocabularyEncoder):
         )
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
-        is_list = kind.endswith("]") and not is_nested(element_type(kind))
-        if is_nested(kind) and not is_list:
+        is_list = kind.endswith("]") and not casts.is_nested(casts.element_type(kind))
+        if casts.is_nested(kind) and not is_list:
             raise InputError(
                 where,
                 f"column '{column}' holds {kind}, but with data.group_by a set is one list of values",
                 f"name another column than data.fields.{self.field.name}",
             )
-        if not is_list and kind not in (*TEXT_TYPES, '"NULL"') and self.option("separator") is None:
+        if not is_list and kind not in (*casts.TEXT_TYPES, '"NULL"') and self.option("separator") is None:
             raise self._single_values(kind)
         # If single JSON values are cast to text, their quotes remain. If one JSON list is cast, the quotes are dropped.
-        value = f"to_json({quote_identifier(column)})" if kind.startswith("JSON[") else plain(column, kind)
+        value = f"to_json({casts.quote_identifier(column)})" if kind.startswith("JSON[") else casts.plain(column, kind)
         return self.value_sql(value, kind)
 
     def value_sql(self, value: str, kind: str) -> str:
-        if is_nested(kind) or kind == '"NULL"':
+        if casts.is_nested(kind) or kind == '"NULL"':
             return self._values_sql(value) if self.integers else texts_sql(value, kind, self.field.values)
-        if kind in TEXT_TYPES and self.option("separator") is None:
-            return self._values_sql(bracketed_texts(f"NULLIF(trim({value}), '')"))
+        if kind in casts.TEXT_TYPES and self.option("separator") is None:
+            return self._values_sql(casts.bracketed_texts(f"NULLIF(trim({value}), '')"))
         return self._split_sql(f"CAST({value} AS VARCHAR)")
 
     def _split_sql(self, text: str) -> str:
         """Return SQL that splits the text of one token into its values. Empty values are left out."""
-        parts = f"list_filter({split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
+        parts = f"list_filter({casts.split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
         return self._values_sql(parts)
 
     def _typed_sql(self, tokens: str) -> str:
         texts = f"TRY_CAST({tokens} AS VARCHAR[][])"
-        return f"list_transform({texts}, lambda token: {whole_numbers('token')})" if self.integers else texts
+        return f"list_transform({texts}, lambda token: {casts.whole_numbers('token')})" if self.integers else texts
 
     def _values_sql(self, values: str) -> str:
-        return whole_numbers(values) if self.integers else f"TRY_CAST({values} AS VARCHAR[])"
+        return casts.whole_numbers(values) if self.integers else f"TRY_CAST({values} AS VARCHAR[])"
 
     def element_from_python(self, entry: Any) -> Any:
         if entry is None:
@@ -217,7 +207,7 @@ class SetEncoder(VocabularyEncoder):
             problems.mark_tokens(tokens, row_of_token, column, reason)
         if self.integers:
             odd = np.repeat(np.arange(len(counts)), counts)[
-                true_rows(pc.fill_null(pc.equal(values, NO_INTEGER), False))
+                true_rows(pc.fill_null(pc.equal(values, casts.NO_INTEGER), False))
             ]
             problems.mark_tokens(np.unique(odd), row_of_token, column, NO_WHOLE)
         limit = self.option("max_values")

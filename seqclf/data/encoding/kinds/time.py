@@ -18,24 +18,7 @@ from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import is_list, list_lengths, list_values
-from seqclf.data.schema.casts import (
-    ANY,
-    DATE_TIME,
-    LOCAL,
-    OFFSET,
-    OTHER_CLOCK,
-    UNITS,
-    ZONED,
-    element_type,
-    formatted_seconds,
-    has_zone,
-    is_other_clock,
-    is_time_format,
-    quote_identifier,
-    seconds_from_text,
-    split_list,
-    time_in_seconds,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.cell_types import holds_times, is_text, list_cells, looks_timed
 from seqclf.data.schema.problems import Problems, check_numbers, true_rows
 from seqclf.data.schema.schema import Field, Option, choice_option, text_option
@@ -64,14 +47,14 @@ class TimeEncoder(ListEncoder):
     """
 
     options: ClassVar[Mapping[str, Option]] = {
-        "clock": choice_option(ANY, ANY, ZONED, LOCAL),
-        "unit": choice_option("second", *UNITS),
+        "clock": choice_option(casts.ANY, casts.ANY, casts.ZONED, casts.LOCAL),
+        "unit": choice_option("second", *casts.UNITS),
         "cycles": Option(
             (), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), f"a list of {[*CYCLES]}"
         ),
         "separator": text_option(),
         "format": Option(
-            None, lambda value: isinstance(value, str) and is_time_format(value), "such as %d.%m.%Y %H:%M"
+            None, lambda value: isinstance(value, str) and casts.is_time_format(value), "such as %d.%m.%Y %H:%M"
         ),
     }
 
@@ -91,13 +74,13 @@ class TimeEncoder(ListEncoder):
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         clock = field.options.get("clock") or _clock_of(field, cells, events)
-        return replace(field, width=1, options={**field.options, **({} if clock == ANY else {"clock": clock})})
+        return replace(field, width=1, options={**field.options, **({} if clock == casts.ANY else {"clock": clock})})
 
     def text_sql(self, cell: str) -> str:
-        return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
+        return self.elements_sql(casts.split_list(cell, self.field.separator), "VARCHAR[]")
 
     def elements_sql(self, column: str, kind: str) -> str:
-        element = element_type(kind)
+        element = casts.element_type(kind)
         if element == "JSON":
             column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
         return f"list_transform({column}, lambda entry: {self._seconds('entry', element)})"
@@ -106,7 +89,7 @@ class TimeEncoder(ListEncoder):
         return self._seconds(value, kind)
 
     def _seconds(self, value: str, kind: str) -> str:
-        return time_in_seconds(value, kind, self.option("unit"), self.option("format"), self.option("clock"))
+        return casts.time_in_seconds(value, kind, self.option("unit"), self.option("format"), self.option("clock"))
 
     def element_from_python(self, entry: Any) -> float | None:
         """Return a time as seconds since 1970, or a duration as seconds. A text is read like a text cell of a table.
@@ -117,26 +100,26 @@ class TimeEncoder(ListEncoder):
         if isinstance(entry, np.datetime64):
             entry = entry.astype("datetime64[us]").item()
         pattern = self.option("format") if isinstance(entry, str) else None
-        is_zoned = getattr(entry, "tzinfo", None) is not None if pattern is None else has_zone(pattern)
-        if (pattern is not None or isinstance(entry, date)) and is_other_clock(self.option("clock"), zoned=is_zoned):
-            return OTHER_CLOCK
+        zoned = getattr(entry, "tzinfo", None) is not None if pattern is None else casts.has_zone(pattern)
+        if (pattern is not None or isinstance(entry, date)) and casts.is_other_clock(self.option("clock"), zoned=zoned):
+            return casts.OTHER_CLOCK
         if isinstance(entry, datetime):
             return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
         if isinstance(entry, date):
             return datetime(entry.year, entry.month, entry.day, tzinfo=UTC).timestamp()
         if pattern is not None:
-            return formatted_seconds(entry, pattern)
+            return casts.formatted_seconds(entry, pattern)
         if isinstance(entry, str):
-            return seconds_from_text(entry, self.option("unit"), self.option("clock"))
-        return None if entry is None else float(entry) * UNITS[self.option("unit")]
+            return casts.seconds_from_text(entry, self.option("unit"), self.option("clock"))
+        return None if entry is None else float(entry) * casts.UNITS[self.option("unit")]
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        bad = true_rows(pc.fill_null(pc.equal(elements, OTHER_CLOCK), False))
+        bad = true_rows(pc.fill_null(pc.equal(elements, casts.OTHER_CLOCK), False))
         problems.mark_tokens(bad, row_of_token, self.field.column, self._clock_reason())
         check_numbers(elements, row_of_token, self.field, problems, may_miss=False, finite_as=np.float64)
 
     def _clock_reason(self) -> str:
-        is_zoned, name = self.option("clock") == ZONED, quote_identifier(self.field.column)
+        is_zoned, name = self.option("clock") == casts.ZONED, casts.quote_identifier(self.field.column)
         has, lacks, kind = ("with", "without", "") if is_zoned else ("without", "with", "TZ")
         return (
             f"has a time {lacks} a time zone, where the field has times {has} one; convert it by SQL (data.query in "
@@ -234,14 +217,14 @@ def _clock_of(field: Field, cells: pa.ChunkedArray, events: bool) -> str:
     """Return the clock of most times: ZONED, LOCAL, or ANY for numbers and durations."""
     kind, pattern = cells.type.value_type if is_list(cells.type) else cells.type, field.options.get("format")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return ZONED if getattr(kind, "tz", None) else LOCAL
+        return casts.ZONED if getattr(kind, "tz", None) else casts.LOCAL
     if isinstance(pattern, str) and is_text(kind):
-        return ZONED if has_zone(pattern) else LOCAL
+        return casts.ZONED if casts.has_zone(pattern) else casts.LOCAL
     values = cells.to_pylist() if events else chain.from_iterable(list_cells(cells, field.separator))
     texts = [value for value in values if isinstance(value, str)]
-    forms = (DATE_TIME + OFFSET, DATE_TIME)
+    forms = (casts.DATE_TIME + casts.OFFSET, casts.DATE_TIME)
     zoned, local = (sum(re.fullmatch(form, text) is not None for text in texts) for form in forms)
-    return ANY if not zoned + local else ZONED if zoned > local else LOCAL
+    return casts.ANY if not zoned + local else casts.ZONED if zoned > local else casts.LOCAL
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:
