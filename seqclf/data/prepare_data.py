@@ -68,8 +68,7 @@ def accept_fields(_: Encoders) -> None:
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
     """Read, check, split and encode the data, or open the cached dataset if neither files nor options have changed.
 
-    `check_fields` is called when the fields are known, before rows are read or generated; it raises InputError to
-    reject a field.
+    `check_fields` is called once the fields are known, before rows are read; it raises InputError to reject one.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf

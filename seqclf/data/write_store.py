@@ -34,8 +34,7 @@ class EncodedBatch(NamedTuple):
     """A record batch of N staged rows, together with their encoded sequences.
 
     `labels`: (N,) int64 class codes, -1 for a label that never occurs in train. `original_lengths`: (N,) lengths before
-    truncation, 0 if no token is known. `splits`: (N,) position in SPLITS, -1 for none. `groups`: (N,) (see
-    `Split.groups`).
+    truncation, 0 if no token is known. `splits`: (N,) position in SPLITS, -1 for none. `groups`: see `Split`.
     """
 
     staged: pa.RecordBatch
@@ -216,12 +215,9 @@ def join_splits(splits: Sequence[Split], folder: Path) -> Split:
     offsets, parts = first.sequences.offsets, [split.sequences for split in splits]
     for split in others:
         offsets = np.concatenate([offsets, offsets[-1] + split.sequences.offsets[1:]])
+    static = {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static}
     return Split(
-        Ragged(
-            offsets,
-            _join_tokens(parts, folder),
-            {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static},
-        ),
+        Ragged(offsets, _join_tokens(parts, folder), static),
         np.concatenate([split.labels for split in splits]),
         pa.concat_arrays([split.ids for split in splits]),
         np.concatenate([split.row_numbers for split in splits]),

@@ -149,9 +149,8 @@ def _checked_kind(
         if not is_allowed:
             raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
     if len(columns) > 1 and (is_static or not kind_class.takes_several_columns):
-        raise InputError(
-            key, f"a {kind} field has one column", "several may be the channels of a number field of data.fields only"
-        )
+        remedy = "several may be the channels of a number field of data.fields only"
+        raise InputError(key, f"a {kind} field has one column", remedy)
     return kind_class
 
 
@@ -174,18 +173,13 @@ def check_together(fields: tuple[Field, ...]) -> None:
     for field in fields:
         name, kind, column, encoder = field.name, field.kind, field.column, make_encoder(field)
         if encoder.holds_text and len(tokens) > 1:
-            raise InputError(
-                "data.fields",
-                f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field",
-                "name one text field, or only fields whose cells are lists",
-            )
+            problem = f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field"
+            raise InputError("data.fields", problem, "name one text field, or only fields whose cells are lists")
         if name in RESERVED_NAMES or not name.isidentifier() or len(name.encode()) > MAX_NAME_BYTES:
-            raise InputError(
-                field.key,
-                f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
-                "rename it: "
-                + shell_word(f"{field.key.rpartition('.')[0]}={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}"),
-            )
+            limit = f"an identifier of up to {MAX_NAME_BYTES} bytes"
+            problem = f"is reserved or not {limit}, and will be an input of the model"
+            renamed = f"{field.key.rpartition('.')[0]}={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}"
+            raise InputError(field.key, problem, f"rename it: {shell_word(renamed)}")
         encoder.check_references(kinds)
 
 
@@ -256,15 +250,11 @@ def inferred_fields(
 
 
 def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
-    """Return the error for a file whose fields cannot be inferred."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
     kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not (events and kind_class.holds_text))
-    return InputError(
-        where,
-        f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
-        f"name them: data.fields.COLUMN=KIND, of the kinds {kinds}"
-        + ("" if events else "; or, if a row is one event of a sequence, set data.group_by=COLUMN"),
-    )
+    problem = f"cannot tell which columns hold the tokens (columns other than label and id: {others})"
+    events_remedy = "" if events else "; or, if a row is one event of a sequence, set data.group_by=COLUMN"
+    return InputError(where, problem, f"name them: data.fields.COLUMN=KIND, of the kinds {kinds}{events_remedy}")
 
 
 def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
@@ -339,7 +329,6 @@ def stored_schema(state: Mapping[str, Any]) -> Schema:
 
 
 def columns_of(fields: Iterable[Field]) -> set[str]:
-    """Return the columns that the fields read."""
     return {column for field in fields for column in field.columns}
 
 

@@ -217,13 +217,9 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    changing = _changing_groups(groups, starts)
-    if len(changing):
-        raise InputError(
-            "data.group",
-            f"changes inside the sequence '{ids[int(changing[0])]}'",
-            "name a column that is the same in all events of a sequence, or none",
-        )
+    if len(changing := _changing_groups(groups, starts)):
+        remedy = "name a column that is the same in all events of a sequence, or none"
+        raise InputError("data.group", f"changes inside the sequence '{ids[int(changing[0])]}'", remedy)
 
 
 def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:

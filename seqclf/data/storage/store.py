@@ -48,7 +48,6 @@ class StoredTexts(NamedTuple):
         return StoredTexts(self.path, rows if self.rows is None else self.rows[rows])
 
     def of_row(self, row: int) -> dict[str, str]:
-        """Return dict field → text of one row."""
         position = row if self.rows is None else int(self.rows[row])
         with pa.memory_map(str(self.path)) as source:  # only the memory pages with this row are read
             table = pa.ipc.open_file(source).read_all()
@@ -88,8 +87,7 @@ class Split(NamedTuple):
     `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64 row numbers in the source file,
     from 1. `original_lengths`: (N,) int64 before truncation; None without `data.max_length`. `groups`: (N,) int64
     numbers (see `SplitPolicy.groups`); None if rows are independent. `texts`: original texts; None for train, and
-    without text fields. `group_names`: (N,) strings of `data.group`, null for a row without a group; None without
-    `data.group`.
+    without text fields. `group_names`: (N,) strings of `data.group`, null for a row without one, or None.
     """
 
     sequences: Ragged
@@ -116,7 +114,6 @@ def release_pages(sequences: Ragged) -> None:
 
 
 def size_in_bytes(sequences: Ragged) -> int:
-    """Return the number of bytes that the values of all fields take."""
     return sum(values.nbytes for values in (*sequences.fields.values(), *sequences.static.values()))
 
 

@@ -121,7 +121,6 @@ class CategoryEncoder(VocabularyEncoder):
         return self.vocabulary.keys_of(self.codes(column))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        """Encode a canonical column of values or a staged column of provisional codes."""
         column = record_batch.column(self.field.name)
         ids = self.vocabulary.ids_of(pc.list_flatten(column))
         return EncodedField(list_lengths(column), {self.field.name: ids})

@@ -44,8 +44,7 @@ class SetEncoder(VocabularyEncoder):
     - `combine`: `mean`, `sum` or `max` of the vectors of a token's values.
     - `max_values`: maximum number of values of a token; rows with a larger one are rejected.
     - `missing`: with `empty`, a missing token has no values, and missing values within a set are left out.
-    - `separator`: text between the values of a token that is written as one text. Tokens are separated by
-      `data.list_separator`.
+    - `separator`: text between the values of a token in one text; `data.list_separator` is between tokens.
 
     >>> encoder = SetEncoder(Field("codes", "set", ("codes",)))
     >>> train = pa.record_batch({"codes": encoder.stage(pa.array([[["I10", "E11"], ["E11"]]]))})
@@ -68,8 +67,7 @@ class SetEncoder(VocabularyEncoder):
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
         """Return True if the tokens are lists of texts, or lists of integer codes with different lengths.
 
-        Lists of numbers of one length are vectors, except in an event table. The majority of the rows decides, because
-        a few may be damaged.
+        Lists of numbers of one length are vectors, except in an event table. Most rows decide, as a few may be damaged.
         """
         if not events and is_list(cells.type) and not is_list(cells.type.value_type):
             return False  # return early, because it takes long to look at all values
@@ -103,11 +101,8 @@ class SetEncoder(VocabularyEncoder):
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         if is_text(cells.type) and not looks_bracketed(cells) and field.options.get("separator") is None:
             key = f"data.fields.{field.name}"
-            raise InputError(
-                key,
-                "the values of a token are in one text",
-                f"name what separates them: '{key}={{kind: set, separator: \";\"}}'",
-            )
+            remedy = f"name what separates them: '{key}={{kind: set, separator: \";\"}}'"
+            raise InputError(key, "the values of a token are in one text", remedy)
         return replace(field, values=_value_type(cells, field.separator, events))
 
     def describe(self) -> str:
@@ -142,20 +137,15 @@ class SetEncoder(VocabularyEncoder):
 
     def _single_values(self, kind: str) -> InputError:
         key = f"data.fields.{self.field.name}"
-        return InputError(
-            key,
-            f"the column holds {kind}, a value per token and not several",
-            f"set {key}=category, or the separator of the values in a text: '{key}={{kind: set, separator: \";\"}}'",
-        )
+        written = f"'{key}={{kind: set, separator: \";\"}}'"
+        remedy = f"set {key}=category, or the separator of the values in a text: {written}"
+        return InputError(key, f"the column holds {kind}, a value per token and not several", remedy)
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
         is_list = kind.endswith("]") and not casts.is_nested(casts.element_type(kind))
         if casts.is_nested(kind) and not is_list:
-            raise InputError(
-                where,
-                f"column '{column}' holds {kind}, but with data.group_by a set is one list of values",
-                f"name another column than data.fields.{self.field.name}",
-            )
+            problem = f"column '{column}' holds {kind}, but with data.group_by a set is one list of values"
+            raise InputError(where, problem, f"name another column than data.fields.{self.field.name}")
         if not is_list and kind not in (*casts.TEXT_TYPES, '"NULL"') and self.option("separator") is None:
             raise self._single_values(kind)
         # If single JSON values are cast to text, their quotes remain. If one JSON list is cast, the quotes are dropped.
@@ -197,18 +187,14 @@ class SetEncoder(VocabularyEncoder):
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         name, column = self.field.name, self.field.column
         counts = lengths_or_zero(elements)
-        values = pc.list_flatten(elements)
+        values, token_of_value = pc.list_flatten(elements), np.repeat(np.arange(len(counts)), counts)
         if values.null_count and not self.may_miss:
-            tokens = np.unique(np.repeat(np.arange(len(counts)), counts)[true_rows(values.is_null())])
-            reason = (
-                f"has a value that is missing or no {self.field.values} (set data.fields.{name}.missing=empty if "
-                "values may be missing)"
-            )
+            tokens = np.unique(token_of_value[true_rows(values.is_null())])
+            remedy = f"(set data.fields.{name}.missing=empty if values may be missing)"
+            reason = f"has a value that is missing or no {self.field.values} {remedy}"
             problems.mark_tokens(tokens, row_of_token, column, reason)
         if self.integers:
-            odd = np.repeat(np.arange(len(counts)), counts)[
-                true_rows(pc.fill_null(pc.equal(values, casts.NO_INTEGER), False))
-            ]
+            odd = token_of_value[true_rows(pc.fill_null(pc.equal(values, casts.NO_INTEGER), False))]
             problems.mark_tokens(np.unique(odd), row_of_token, column, NO_WHOLE)
         limit = self.option("max_values")
         reason = f"has a token of more than {limit} values; raise data.fields.{name}.max_values"
@@ -246,7 +232,6 @@ class SetEncoder(VocabularyEncoder):
         return list_values(pc.list_flatten(column))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        """Encode a canonical column of values or a staged column of provisional codes."""
         column = record_batch.column(self.field.name)
         counts, values = self._values(column)
         ids = self.vocabulary.ids_of(values)

@@ -26,6 +26,7 @@ from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
 
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # dict cycle → period in seconds
+CYCLE_LIST, FORMAT_EXAMPLE = f"a list of {[*CYCLES]}", "such as %d.%m.%Y %H:%M"  # allowed values in errors
 RESOLUTION_QUANTILE = 0.05
 MIN_GAP = 1e-5  # fraction of the resolution; a smaller decoded gap is a rounding error around 0
 MICROSECONDS = 6  # number of decimal places to which float64 seconds since 1970 are precise
@@ -36,8 +37,7 @@ class TimeEncoder(ListEncoder):
 
     The gap is the time in seconds since the previous token, 0 for the first one, negative if time decreases.
     `resolution` is the 5 % quantile of the positive gaps of a sample of training tokens, which suits microseconds as
-    well as years. Each cycle in the option `cycles` (hour, weekday) adds the sine and the cosine of the position within
-    it.
+    well as years. Each cycle in the option `cycles` (hour, weekday) adds the sine and the cosine of the position.
 
     >>> gap = TimeEncoder(Field("at", "time", ("at",)))
     >>> train = pa.record_batch({"at": pa.array([[0.0, 1.0, 100.0]])})
@@ -49,13 +49,9 @@ class TimeEncoder(ListEncoder):
     options: ClassVar[Mapping[str, Option]] = {
         "clock": choice_option(casts.ANY, casts.ANY, casts.ZONED, casts.LOCAL),
         "unit": choice_option("second", *casts.UNITS),
-        "cycles": Option(
-            (), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), f"a list of {[*CYCLES]}"
-        ),
+        "cycles": Option((), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), CYCLE_LIST),
         "separator": text_option(),
-        "format": Option(
-            None, lambda value: isinstance(value, str) and casts.is_time_format(value), "such as %d.%m.%Y %H:%M"
-        ),
+        "format": Option(None, lambda value: isinstance(value, str) and casts.is_time_format(value), FORMAT_EXAMPLE),
     }
 
     element_type = pa.float64()
@@ -94,8 +90,7 @@ class TimeEncoder(ListEncoder):
     def element_from_python(self, entry: Any) -> float | None:
         """Return a time as seconds since 1970, or a duration as seconds. A text is read like a text cell of a table.
 
-        A time without a zone is read as UTC; one of another clock than the field's becomes OTHER_CLOCK. Numbers have
-        the option `unit`.
+        A time without a zone is read as UTC; one of another clock becomes OTHER_CLOCK. Numbers have the option `unit`.
         """
         if isinstance(entry, np.datetime64):
             entry = entry.astype("datetime64[us]").item()
@@ -130,8 +125,7 @@ class TimeEncoder(ListEncoder):
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """Return (S,) keys of tokens, made from the seconds since the first token of the sequence, whatever its date.
 
-        With the option `cycles`, they are made from the time itself, because the model also gets the hour or the
-        weekday.
+        With the option `cycles`, they are made from the time itself, as the model also gets the hour or the weekday.
         """
         lengths, seconds = list_lengths(column), list_values(column)
         if not self.periods and len(seconds):
