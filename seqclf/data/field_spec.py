@@ -39,8 +39,7 @@ INPUT_KINDS = {
 class CategorySpec(TypedDict):
     """A field with one id per token: (B, T) int64, below `size`, 0 for unknown values.
 
-    `vector_size`: dimensions of pretrained vectors, if there are any. `static`: True for one id per sequence, (B,)
-    int64.
+    `vector_size`: dimensions of pretrained vectors, if there are any. `static`: True for (B,) ids, one per sequence.
     """
 
     name: str
@@ -84,8 +83,7 @@ class NumberSpec(TypedDict):
 
 
 class ParentsSpec(TypedDict):
-    """The parents of the nodes of a tree: (B, T) int64 positions in the sequence, -1 for the root, which is the last
-    node.
+    """The parents of the nodes of a tree: (B, T) int64 positions in the sequence, -1 for the root, the last node.
 
     Children come before their parents. `node_classes`: for each tag, the code of the class of the same name, or -1. The
     array `node_labels` holds the tag number of each node (see `kinds.tree`).

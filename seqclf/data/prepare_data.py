@@ -54,10 +54,6 @@ from seqclf.settings.typed_text import hydra_value, shell_word
 from seqclf.system import progress
 
 FEW_LABELS = 20  # labels of any form are accepted as classes up to this number of distinct labels
-SCHEMA_KEYS = (  # options that `build_schema` takes
-    *("id", "fields", "list_separator", "max_length", "truncate", "group_by", "order_by", "order_format"),
-    *("ignore", "infer", "static"),
-)
 NEARLY_ALL = 0.9  # the label column is rejected as an id above this number of distinct labels per row
 
 
@@ -72,8 +68,7 @@ def accept_fields(_: Encoders) -> None:
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
     """Read, check, split and encode the data, or open the cached dataset if neither files nor options have changed.
 
-    `check_fields` is called when the fields are known, before rows are read or generated; it raises InputError to
-    reject a field.
+    `check_fields` is called once the fields are known, before rows are read; it raises InputError to reject one.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
@@ -101,11 +96,8 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     def build(scratch: Path) -> None:
         build_dataset(options, sources, scratch, check_fields)
         if (changed := changed_file(states, states_of(options, sources))) is not None:
-            raise InputError(
-                changed or sources["train"],
-                "a file of the data changed while it was read",
-                "run again, on a copy if it grows",
-            )
+            problem, remedy = "a file of the data changed while it was read", "run again, on a copy if it grows"
+            raise InputError(changed or sources["train"], problem, remedy)
 
     dataset = entry.reuse_or_build(lambda folder: open_dataset(folder, options.positive, True), build)
     if dataset is not None:
@@ -114,9 +106,8 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     try:
         return open_dataset(entry.folder, options.positive, False)
     except DamagedError as error:
-        raise InputError(
-            f"data.cache_dir={cache}", f"does not keep what is written to it ({error})", "name another"
-        ) from None
+        problem = f"does not keep what is written to it ({error})"
+        raise InputError(f"data.cache_dir={cache}", problem, "name another") from None
 
 
 def _declared_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldEncoder]]:
@@ -280,14 +271,8 @@ def _build_schema(
     }
     skip = [str(options.label), *reasons]
     of_labels = [] if label_table is None else label_table.static
-    schema = build_schema(
-        sample,
-        str(reader.source),
-        label=options.label if label_table is None else None,
-        skip=skip,
-        joined=[field for field in of_labels if not set(sample.column_names) >= set(field.columns)],
-        **{key: getattr(options, key) for key in SCHEMA_KEYS},
-    )
+    joined = [field for field in of_labels if not set(sample.column_names) >= set(field.columns)]
+    schema = build_schema(sample, str(reader.source), options, skip, joined)
     notes: list[str] = []
     if options.infer:
         declared = {*map(str, options.fields or {}), *map(str, options.static or {})}

@@ -82,8 +82,7 @@ def decide(values: np.ndarray, row: np.ndarray, labels: np.ndarray) -> tuple[boo
     """Return True if integers are quantities, and the reason.
 
     Integers are quantities if the closest other values tell a held-out label about as well as the value itself, which
-    is as good as none for codes. If neither tells the label, the next different value of the sequence is predicted
-    instead.
+    is as good as none for codes. If neither tells the label, the next different value is predicted instead.
 
     `values`: (S,) float64, NaN where missing. `row`: (S,) ascending sequence of each token. `labels`: (N,) class codes.
 

@@ -37,8 +37,7 @@ class Ragged(NamedTuple):
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
-    """Copy the sequences at the (M,) positions `rows`, in this order. All rows in their order are returned without a
-    copy.
+    """Copy the sequences at the (M,) positions `rows`, in this order. All rows in their order are not copied.
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> last_first = take(sequences, np.array([1, 0]))
@@ -105,8 +104,7 @@ def list_offsets(lengths: np.ndarray) -> np.ndarray:
 def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.ndarray:
     """Return the (S, W) index of the last token of the same row with a value in the channel, or -1 if there is none.
 
-    `seen`: (S, W) mask, True where a token has a value. `lengths`: (N,) lengths of the rows. `inclusive`: True if the
-    token itself counts too.
+    `seen`: (S, W) mask of present values. `lengths`: (N,) of the rows. `inclusive`: True if the token itself counts.
 
     >>> last_seen(np.array([[True], [False], [False]]), np.array([2, 1]), inclusive=True).tolist()
     [[0], [0], [-1]]

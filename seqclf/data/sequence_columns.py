@@ -84,17 +84,15 @@ def _may_be_static(field: Field, schema: Schema, skip: set[str]) -> bool:
 def _constant_columns(reader: SourceReader, schema: Schema, sample: pa.Table, names: list[str]) -> list[str]:
     keys = [key_sql(column, reader.column_types[column]) for column in schema.group_by]
     # Most columns vary within the first sequences, and need no look at all rows.
-    first = pa.table({**{f"key {at}": sample.column(name) for at, name in enumerate(schema.group_by)}})
-    for name in names:
-        first = first.append_column(f"value {name}", sample.column(name))
-    counts = first.group_by([f"key {at}" for at in range(len(schema.group_by))]).aggregate(
-        [(f"value {name}", "count_distinct", pc.CountOptions(mode="all")) for name in names]
-    )
+    group_keys = {f"key {at}": sample.column(name) for at, name in enumerate(schema.group_by)}
+    first = pa.table({**group_keys, **{f"value {name}": sample.column(name) for name in names}})
+    counted = [(f"value {name}", "count_distinct", pc.CountOptions(mode="all")) for name in names]
+    counts = first.group_by(list(group_keys)).aggregate(counted)
     names = [name for name in names if pc.max(counts.column(f"value {name}_count_distinct")).as_py() == 1]
     if not names:
         return []
-    constant, identifiers = [], {name: quote_identifier(name) for name in names}
-    for identifier in identifiers.values():
+    constant = []
+    for identifier in map(quote_identifier, names):
         one = f"min({identifier}) IS NOT DISTINCT FROM max({identifier})"
         constant.append(f"{one} AND count({identifier}) IN (0, count(*))")
     of_groups = ", ".join(f"{sql} AS c{at}" for at, sql in enumerate(constant))
@@ -155,9 +153,8 @@ def _is_constant_beyond_chance(values: ValueCounts, sequences: int) -> bool:
 MIN_GROUPS = 10  # minimum number of groups of an event table
 MIN_EVENTS = 3  # minimum mean number of different times per group; a row and its duplicates have one time
 UNIX_TIME = re.compile(r"1\d{9}(\d{3}){0,3}(\.\d*)?")  # seconds, or milli-, micro- or nanoseconds, of 2001 to 2033
-OTHER_TIME = re.compile(
-    r"\d{1,4}([-/. ])(\d{1,2}|[A-Za-z]{3,9})\1\d{1,4}|[A-Za-z]{3,9} \d{1,2}\b"
-)  # 20.11.2024, Nov 20
+# 20.11.2024, Nov 20
+OTHER_TIME = re.compile(r"\d{1,4}([-/. ])(\d{1,2}|[A-Za-z]{3,9})\1\d{1,4}|[A-Za-z]{3,9} \d{1,2}\b")
 TIME_NAME = re.compile(r"time|date|stamp|epoch|(^|_)(ts|at)($|_)", re.IGNORECASE)  # names of columns of Unix times
 
 
@@ -208,12 +205,10 @@ def _require_sequences(reader: SourceReader, names: Sequence[str], times: Sequen
         )
         if groups >= max(MIN_GROUPS, classes + 1) and most_labels <= 1 and moments >= MIN_EVENTS * groups:
             keys = (("group_by", name), ("order_by", time), ("label", options.label))
-            raise InputError(
-                reader.source,
-                f"looks like events: '{name}' repeats ({groups:,} in {rows:,} rows) with one label, '{time}' is a time",
-                f"write {' '.join(argument(f'data.{key}', value) for key, value in keys)}, or "
-                "data.rows=sequences if each row is a sequence",
-            )
+            written = " ".join(argument(f"data.{key}", value) for key, value in keys)
+            repeats = f"'{name}' repeats ({groups:,} in {rows:,} rows) with one label, '{time}' is a time"
+            remedy = f"write {written}, or data.rows=sequences if each row is a sequence"
+            raise InputError(reader.source, f"looks like events: {repeats}", remedy)
 
 
 def _require_time_order(reader: SourceReader, times: Sequence[str], group_by: Sequence[str]) -> list[str]:
@@ -234,9 +229,7 @@ def _require_time_order(reader: SourceReader, times: Sequence[str], group_by: Se
             remedy = f"{argument('data.order_by', name)} data.order_format=%d.%m.%Y, or keep the order of the file, "
             raise InputError(reader.source, f"'{name}' looks like times", f"sort by it, {remedy}data.rows=events")
         if falls and not any(later and not earlier for earlier, later, _ in steps.values()):
-            raise InputError(
-                reader.source,
-                f"'{name}' is a time, and {falls:,} events are earlier than the event before in their group",
-                f"sort by it, {argument('data.order_by', name)}, or keep the order of the file, data.rows=events",
-            )
+            problem = f"'{name}' is a time, and {falls:,} events are earlier than the event before in their group"
+            remedy = f"sort by it, {argument('data.order_by', name)}, or keep the order of the file, data.rows=events"
+            raise InputError(reader.source, problem, remedy)
     return []

@@ -37,8 +37,7 @@ class Staged:
     """Rows of one source that passed the checks, on disk until they are encoded.
 
     `rows`: rows in the source, with rejected ones. `events`: events of an event table, with rejected ones, else 0.
-    `lost_events`: events on malformed lines, whose group is unknown. `files`: names of the source files, at the
-    positions in the column FILE.
+    `lost_events`: events on malformed lines, whose group is unknown. `files`: names of the files by their FILE number.
     """
 
     source: Source
@@ -105,22 +104,13 @@ def collect(
         staging.refused += reader.malformed
         staging.rows += len(reader.malformed)
     if staging.writer is None:
-        reason = f": {reader.malformed[0]}" if reader.malformed else ""
-        raise no_rows(source, reason)
+        raise no_rows(source, f": {reader.malformed[0]}" if reader.malformed else "")
     staging.writer.close()
     if len(staging.refused) == staging.rows:
         raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")
     quarantine.check_share(str(source), staging.rows, staging.refused)
-    return Staged(
-        source,
-        path,
-        staging.split_inputs(),
-        staging.rows,
-        staging.events,
-        staging.refused,
-        lost_events,
-        list(staging.file_numbers),
-    )
+    counts = (staging.rows, staging.events, staging.refused, lost_events)
+    return Staged(source, path, staging.split_inputs(), *counts, list(staging.file_numbers))
 
 
 class _Staging:
@@ -167,17 +157,11 @@ class _Staging:
         return refusals
 
     def split_inputs(self) -> SplitInputs:
+        labels, content_keys = pa.chunked_array(self._labels, pa.string()), np.concatenate(self._content_keys)
         ids = pa.chunked_array(self._ids, pa.string()) if self._ids else None
+        count_rows = ids is None or _counts_rows(ids, self.rows)
         keys = {name: np.concatenate(parts) for name, parts in self._keys.items()}
-        return SplitInputs(
-            pa.chunked_array(self._labels, pa.string()),
-            ids,
-            np.concatenate(self._content_keys),
-            ids_count_rows=ids is None or _counts_rows(ids, self.rows),
-            times=keys.get(TIME),
-            time_ends=keys.get(TIME_END),
-            groups=keys.get(GROUP),
-        )
+        return SplitInputs(labels, ids, content_keys, count_rows, *map(keys.get, (TIME, TIME_END, GROUP)))
 
     def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
         """A file that is not in `file_numbers` yet gets the next number."""
@@ -197,12 +181,11 @@ class _Staging:
         # Lists are truncated before they are staged, so that encoders are fit only on the tokens that are kept.
         truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), tokens_of(self.encoders))
         row = pa.array(row_numbers)
-        ids = as_text(columns.column(ID) if ID in columns.schema.names else row)
         staged = {
             LABEL: columns.column(LABEL),
             **dict(zip(truncated.schema.names, truncated.columns, strict=True)),
             **(text_columns(columns, fields, self.encoders) if self.keep_texts else {}),
-            ID: ids,
+            ID: as_text(columns.column(ID) if ID in columns.schema.names else row),
             ROW: row,
             FILE: pa.array(file_numbers),
         }

@@ -34,8 +34,7 @@ class EncodedBatch(NamedTuple):
     """A record batch of N staged rows, together with their encoded sequences.
 
     `labels`: (N,) int64 class codes, -1 for a label that never occurs in train. `original_lengths`: (N,) lengths before
-    truncation, 0 if no token is known. `splits`: (N,) position in SPLITS, -1 for none. `groups`: (N,) (see
-    `Split.groups`).
+    truncation, 0 if no token is known. `splits`: (N,) position in SPLITS, -1 for none. `groups`: see `Split`.
     """
 
     staged: pa.RecordBatch
@@ -48,6 +47,20 @@ class EncodedBatch(NamedTuple):
     def usable(self) -> np.ndarray:
         """Return the (N,) mask of rows with a known label and at least one token."""
         return (self.labels >= 0) & (self.original_lengths > 0)
+
+    def rows(self, rows: np.ndarray, has_limit: bool) -> Split:
+        """Return the rows at the (M,) positions `rows`. `has_limit`: True to keep lengths before truncation."""
+        names = [name for name in (ID, ROW, GROUP_NAME) if name in self.staged.schema.names]
+        staged = self.staged.select(names).take(pa.array(rows))
+        return Split(
+            take(self.sequences, rows),
+            self.labels[rows],
+            staged.column(ID),
+            staged.column(ROW).to_numpy(zero_copy_only=False),
+            self.original_lengths[rows] if has_limit else None,
+            None if self.groups is None else self.groups[rows],
+            group_names=staged.column(GROUP_NAME) if GROUP_NAME in names else None,
+        )
 
 
 @dataclass
@@ -141,13 +154,13 @@ class StoreWriter:
 
     def _write(self, batch: EncodedBatch, parts: Mapping[str, _Part]) -> None:
         usable, too_long = batch.usable(), self._too_long(batch)
-        has_limit = self.schema.max_length is not None
         for name, part in parts.items():
             rows = np.flatnonzero(usable & (batch.splits == SPLITS.index(name)))
             if len(rows):
                 # Training rows are stored without texts, because reports do not show training rows.
                 texts = None if name == "train" else original_texts(batch.staged, self.encoders)
-                part.add(batch, rows, has_limit, self.unknown_ids, texts)
+                taken = None if texts is None else texts.take(pa.array(rows))
+                part.add(batch.rows(rows, self.schema.max_length is not None), self.unknown_ids, taken)
                 part.counts.truncated += int(too_long[rows].sum())
 
     def _report(self, origin: str, source: Staged, parts: Mapping[str, _Part]) -> None:
@@ -173,32 +186,15 @@ class _Part:
     counts: SplitCounts = field(default_factory=SplitCounts)
     refused: list[Refusal] = field(default_factory=list)
 
-    def add(
-        self,
-        batch: EncodedBatch,
-        rows: np.ndarray,
-        has_limit: bool,
-        unknown_ids: Mapping[str, int],
-        texts: pa.RecordBatch | None,
-    ) -> None:
-        """`unknown_ids`: dict field stored as ids → id of unknown values. `texts`: of all rows of the batch."""
-        sequences, labels = take(batch.sequences, rows), batch.labels[rows]
-        indices = pa.array(rows)
-        self.writer.append(
-            sequences,
-            labels,
-            batch.staged.column(ID).take(indices),
-            batch.staged.column(ROW).take(indices).to_numpy(zero_copy_only=False),
-            batch.original_lengths[rows] if has_limit else None,
-            None if batch.groups is None else batch.groups[rows],
-            None if texts is None else texts.take(indices),
-            batch.staged.column(GROUP_NAME).take(indices) if GROUP_NAME in batch.staged.schema.names else None,
-        )
+    def add(self, rows: Split, unknown_ids: Mapping[str, int], texts: pa.RecordBatch | None) -> None:
+        """`unknown_ids`: dict field stored as ids → id of unknown values."""
+        self.writer.append(rows, texts)
+        sequences = rows.sequences
         # Each array is hashed as a stream of bytes, so the digests do not depend on the batch size.
-        arrays = {"lengths": sequences.lengths, "labels": labels, **sequences.fields, **sequences.static}
+        arrays = {"lengths": sequences.lengths, "labels": rows.labels, **sequences.fields, **sequences.static}
         for name, values in arrays.items():
             self.digests[name].update(np.ascontiguousarray(values).data)
-        self.counts.used += len(rows)
+        self.counts.used += len(rows.labels)
         self.counts.tokens += int(sequences.offsets[-1])
         has_unknown = np.zeros(int(sequences.offsets[-1]), bool)
         for name, unknown in unknown_ids.items():  # a token with several unknown values is counted once
@@ -219,12 +215,9 @@ def join_splits(splits: Sequence[Split], folder: Path) -> Split:
     offsets, parts = first.sequences.offsets, [split.sequences for split in splits]
     for split in others:
         offsets = np.concatenate([offsets, offsets[-1] + split.sequences.offsets[1:]])
+    static = {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static}
     return Split(
-        Ragged(
-            offsets,
-            _join_tokens(parts, folder),
-            {name: np.concatenate([part.static[name] for part in parts]) for name in parts[0].static},
-        ),
+        Ragged(offsets, _join_tokens(parts, folder), static),
         np.concatenate([split.labels for split in splits]),
         pa.concat_arrays([split.ids for split in splits]),
         np.concatenate([split.row_numbers for split in splits]),

@@ -189,8 +189,7 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
 
 
 def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: np.ndarray) -> Columns:
-    """Return dict column → (events,) values, card after card: merchants, channels and countries as codes, gaps in
-    seconds.
+    """Return dict column → (events,) values, card after card: names as codes, gaps in seconds.
 
     `lengths`: (cards,) number of events. `home`: (cards,) code of the home country.
     """
@@ -229,9 +228,8 @@ def _positions(generator: np.random.Generator, ordinary: np.ndarray, size: int, 
 
 
 def _codes(generator: np.random.Generator, names: list[str], shape: tuple[int, int]) -> np.ndarray:
-    return np.array([NAMES["merchant"].index(name) for name in names], np.int8)[
-        generator.integers(len(names), size=shape)
-    ]
+    codes = np.array([NAMES["merchant"].index(name) for name in names], np.int8)
+    return codes[generator.integers(len(names), size=shape)]
 
 
 def _amounts(generator: np.random.Generator, low: float, high: float, shape: tuple[int, int]) -> np.ndarray:

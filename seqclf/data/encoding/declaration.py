@@ -31,6 +31,7 @@ from seqclf.data.schema.cell_types import (
 from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
+from seqclf.settings.data_settings import DataOptions
 from seqclf.settings.typed_text import quoted, shell_word
 from seqclf.system.state_validation import SIZE, Where, one_of, require
 
@@ -50,28 +51,24 @@ FIELD: dict[str, Any] = {
 
 def named_static_field(name: str, spec: Any, sample: pa.Table, where: str, infer: bool = True) -> Field:
     """Return the field `name`, which the config declares under data.static (see `_named_field`)."""
-    return replace(_named_field(name, spec, sample, where, None, True, infer, {}, root="static"), static=True)
+    return replace(_named_field(name, spec, sample, where, None, infer), static=True)
 
 
 def _named_field(
-    name: str,
-    spec: Any,
-    sample: pa.Table,
-    where: str,
-    list_separator: str | None,
-    events: bool,
-    infer: bool,
-    times: Mapping[str, str | None],
-    root: str = "fields",
+    name: str, spec: Any, sample: pa.Table, where: str, data: DataOptions | None, infer: bool = True
 ) -> Field:
-    """Return the field `name`, which the config declares under data.fields or data.static.
+    """Return the field `name`, which the config declares under data.fields or, if `data` is None, under data.static.
 
     What `spec` leaves out, such as the kind, the width and, with `infer`, how missing values are read, comes from
-    `sample`. `events`: True if a cell is one value and not a list. `times`: dict column that sorts events → format of
-    its times, or None.
+    `sample`.
     """
     options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
-    key, is_static = f"data.{root}.{name}", root == "static"
+    is_static = data is None
+    events = data is None or bool(data.group_by)  # a cell is one value and not a list
+    list_separator = None if data is None else data.list_separator
+    # dict column that sorts events → format of its times, or None
+    times = {} if data is None or data.order_format == AS_TEXT else dict.fromkeys(data.order_by, data.order_format)
+    key = f"data.{'static' if is_static else 'fields'}.{name}"
     columns = take_columns(key, name, options)
     require_columns([(key, column) for column in columns], sample.column_names, where)
     cells = sample.column(columns[0])
@@ -152,9 +149,8 @@ def _checked_kind(
         if not is_allowed:
             raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
     if len(columns) > 1 and (is_static or not kind_class.takes_several_columns):
-        raise InputError(
-            key, f"a {kind} field has one column", "several may be the channels of a number field of data.fields only"
-        )
+        remedy = "several may be the channels of a number field of data.fields only"
+        raise InputError(key, f"a {kind} field has one column", remedy)
     return kind_class
 
 
@@ -177,18 +173,13 @@ def check_together(fields: tuple[Field, ...]) -> None:
     for field in fields:
         name, kind, column, encoder = field.name, field.kind, field.column, make_encoder(field)
         if encoder.holds_text and len(tokens) > 1:
-            raise InputError(
-                "data.fields",
-                f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field",
-                "name one text field, or only fields whose cells are lists",
-            )
+            problem = f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field"
+            raise InputError("data.fields", problem, "name one text field, or only fields whose cells are lists")
         if name in RESERVED_NAMES or not name.isidentifier() or len(name.encode()) > MAX_NAME_BYTES:
-            raise InputError(
-                field.key,
-                f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
-                "rename it: "
-                + shell_word(f"{field.key.rpartition('.')[0]}={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}"),
-            )
+            limit = f"an identifier of up to {MAX_NAME_BYTES} bytes"
+            problem = f"is reserved or not {limit}, and will be an input of the model"
+            renamed = f"{field.key.rpartition('.')[0]}={{my_name: {{kind: {kind}, column: {quoted(column)}}}}}"
+            raise InputError(field.key, problem, f"rename it: {shell_word(renamed)}")
         encoder.check_references(kinds)
 
 
@@ -202,13 +193,7 @@ MIN_MEAN_WORDS = 1.5  # minimum mean number of words per cell of a free-text col
 
 
 def inferred_event_fields(
-    sample: pa.Table,
-    where: str,
-    skip: set[str | None],
-    order_by: Sequence[str],
-    order_format: str | None,
-    separator: str | None,
-    named: set[str],
+    sample: pa.Table, where: str, skip: set[str | None], options: DataOptions, named: set[str]
 ) -> tuple[Field, ...]:
     """Return a field for every column of an event table that is not in `skip`. `named`: names of declared fields.
 
@@ -221,21 +206,16 @@ def inferred_event_fields(
             continue
         if has_decimal_commas(cells):
             query = f"SELECT * REPLACE (replace({column}, ',', '.') AS {column}) FROM input"
-            raise InputError(
-                where,
-                f"column '{column}' holds numbers with a comma, such as 1,5",
-                f'write a point: data.query="{query}", or name the fields',
-            )
-        pattern = order_format if column in order_by and is_text(cells.type) else None
-        is_time = column in order_by and pattern != AS_TEXT
-        kind = "time" if is_time else _recognizing_kind(cells, separator, events=True)
+            remedy = f'write a point: data.query="{query}", or name the fields'
+            raise InputError(where, f"column '{column}' holds numbers with a comma, such as 1,5", remedy)
+        pattern = options.order_format if column in options.order_by and is_text(cells.type) else None
+        is_time = column in options.order_by and pattern != AS_TEXT
+        kind = "time" if is_time else _recognizing_kind(cells, options.list_separator, events=True)
         if kind is not None:
             kind_class = INFERRED[kind]
             name = free_name(column, named | {field.name for field in fields})
-            options = kind_class.inferred_options(cells)
-            if is_time and pattern is not None:
-                options = {**options, "format": pattern}
-            field = Field(name, kind, (column,), options=options)
+            time_format = {"format": pattern} if is_time and pattern is not None else {}
+            field = Field(name, kind, (column,), options={**kind_class.inferred_options(cells), **time_format})
             fields.append(kind_class.completed(field, cells, events=True))
     if not fields and not named:
         raise _unclear(sample, where, skip, events=True)
@@ -243,14 +223,14 @@ def inferred_event_fields(
 
 
 def inferred_fields(
-    sample: pa.Table, where: str, skip: set[str | None], separator: str | None, named: set[str]
+    sample: pa.Table, where: str, skip: set[str | None], options: DataOptions, named: set[str]
 ) -> tuple[Field, ...]:
     """Return a field for every column of lists, or a text field for the column of free text if no field is declared.
 
     `named`: names of declared fields.
     """
     lists: list[Field] = []
-    texts = []
+    texts, separator = [], options.list_separator
     for column in sample.column_names:
         if column in skip:
             continue
@@ -270,15 +250,11 @@ def inferred_fields(
 
 
 def _unclear(sample: pa.Table, where: str, skip: set[str | None], events: bool) -> InputError:
-    """Return the error for a file whose fields cannot be inferred."""
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
     kinds = ", ".join(kind for kind, kind_class in KINDS.items() if not (events and kind_class.holds_text))
-    return InputError(
-        where,
-        f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
-        f"name them: data.fields.COLUMN=KIND, of the kinds {kinds}"
-        + ("" if events else "; or, if a row is one event of a sequence, set data.group_by=COLUMN"),
-    )
+    problem = f"cannot tell which columns hold the tokens (columns other than label and id: {others})"
+    events_remedy = "" if events else "; or, if a row is one event of a sequence, set data.group_by=COLUMN"
+    return InputError(where, problem, f"name them: data.fields.COLUMN=KIND, of the kinds {kinds}{events_remedy}")
 
 
 def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
@@ -353,7 +329,6 @@ def stored_schema(state: Mapping[str, Any]) -> Schema:
 
 
 def columns_of(fields: Iterable[Field]) -> set[str]:
-    """Return the columns that the fields read."""
     return {column for field in fields for column in field.columns}
 
 
@@ -377,56 +352,37 @@ def declared_fields(schema: Schema) -> dict[str, Any]:
 
 
 def build_schema(
-    sample: pa.Table,
-    where: str,
-    *,
-    label: str | None,
-    id: str | None,
-    fields: Mapping[str, Any] | None,
-    list_separator: str | None,
-    max_length: int | None,
-    truncate: str,
-    group_by: Sequence[str] = (),
-    order_by: Sequence[str] = (),
-    order_format: str | None = None,
-    skip: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    infer: bool = True,
-    static: Mapping[str, Any] | None = None,
-    joined: Sequence[Field] = (),
+    sample: pa.Table, where: str, options: DataOptions, skip: Sequence[str] = (), joined: Sequence[Field] = ()
 ) -> Schema:
-    """Return the schema of a file. Columns that the config does not name become inferred fields if `infer` is True.
+    """Return the schema of a file. Columns that the options do not name become inferred fields, unless `infer` is off.
 
-    `sample`: first rows of the file, with the types that DuckDB infers. `where`: name of the file in errors. `label`:
-    None if the labels are in another file. `skip`: columns that become no fields. `joined`: static fields of the label
-    table. Other arguments are keys of the data config. Raises InputError for an argument that does not fit the file.
+    `sample`: first rows of the file, with the types that DuckDB infers. `where`: name of the file in errors. `skip`:
+    columns that become no fields. `joined`: static fields of the label table. Raises InputError for an option that does
+    not fit the file.
     """
-    if order_format is not None and not order_by:
+    label = options.label if options.labels is None else None  # the label table has the column otherwise
+    group_by, order_by, ignore = options.group_by, options.order_by, options.ignore
+    if options.order_format is not None and not order_by:
         raise InputError("data.order_format", "is the form of data.order_by", "name its column: data.order_by=COLUMN")
     if order_by and not group_by:
         raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
-    named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
-    named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
-    named += [("data.ignore", column) for column in ignore]
+    roles = {"label": [label], "id": [options.id], "group_by": group_by, "order_by": order_by, "ignore": ignore}
+    named = [(f"data.{key}", column) for key, columns in roles.items() for column in columns if column is not None]
     require_columns(named, sample.column_names, where)
-    in_file = {name: spec for name, spec in (static or {}).items() if name not in {field.name for field in joined}}
-    static_fields = (named_static_field(str(name), spec, sample, where, infer) for name, spec in in_file.items())
-    of_sequences = [*static_fields, *joined]
-    times: dict[str, str | None] = {} if order_format == AS_TEXT else dict.fromkeys(order_by, order_format)
-    is_events = bool(group_by)
+    others = {field.name for field in joined}
+    in_file = {name: spec for name, spec in (options.static or {}).items() if name not in others}
+    of_sequences = [named_static_field(str(name), spec, sample, where, options.infer) for name, spec in in_file.items()]
+    of_sequences += joined
     built = tuple(
-        _named_field(str(name), spec, sample, where, list_separator, is_events, infer, times)
-        for name, spec in (fields or {}).items()
+        _named_field(str(name), spec, sample, where, options, options.infer)
+        for name, spec in (options.fields or {}).items()
     )
-    if not infer and not built:
+    if not options.infer and not built:
         raise InputError("data.infer=false", "no field is named", "name them: data.fields.COLUMN=KIND")
-    if infer and not any(KINDS[field.kind].holds_text for field in built):  # a text is the only field
-        not_fields = {label, id, *group_by, *skip, *ignore, *columns_of([*built, *of_sequences])}
-        names = {field.name for field in built}
-        if group_by:
-            more = inferred_event_fields(sample, where, not_fields, order_by, order_format, list_separator, names)
-        else:
-            more = inferred_fields(sample, where, not_fields, list_separator, names)
+    if options.infer and not any(KINDS[field.kind].holds_text for field in built):  # a text is the only field
+        not_fields = {label, options.id, *group_by, *skip, *ignore, *columns_of([*built, *of_sequences])}
+        infer = inferred_event_fields if group_by else inferred_fields
+        more = infer(sample, where, not_fields, options, {field.name for field in built})
         # In the order of the columns, a field that is declared as it would be inferred changes nothing.
         built = tuple(sorted((*built, *more), key=lambda field: sample.column_names.index(field.columns[0])))
     built = (*built, *of_sequences)
@@ -439,11 +395,12 @@ def build_schema(
         if both := {*entry.columns} & {*ignore}:
             raise InputError(entry.key, f"data.ignore leaves out column '{min(both)}'", "name it in one of the two")
     check_together(built)
-    used = {*columns_of(built), label, id, *group_by, *order_by}
-    ignored = tuple(name for name in sample.column_names if name not in used)
-    schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), order_format, ignored)
+    used = {*columns_of(built), label, options.id, *group_by, *order_by}
+    kept = {
+        key: getattr(options, key) for key in ("id", "max_length", "truncate", "group_by", "order_by", "order_format")
+    }
+    schema = Schema(built, label, **kept, ignored=tuple(name for name in sample.column_names if name not in used))
     if schema.truncation.cuts and not may_be_cut(schema.fields):
-        raise InputError(
-            f"data.truncate={truncate}", "a tree cannot be cut", "set data.truncate=error, or data.max_length=null"
-        )
+        remedy = "set data.truncate=error, or data.max_length=null"
+        raise InputError(f"data.truncate={options.truncate}", "a tree cannot be cut", remedy)
     return schema

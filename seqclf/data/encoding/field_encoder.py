@@ -53,8 +53,7 @@ class FieldEncoder(ABC):
     canonical column. The model builds its input layer by `spec`. A bundle stores `state`, and `restore` loads it.
     5. Views: reports call `decode` and `token_columns`, explanations call `neutral`.
 
-    Only methods after `fit` or `restore` may use the fitted state. `truncation`: limit of the sequence length, for
-    kinds that stage whole texts.
+    Only methods after `fit` or `restore` may use the fitted state. `truncation`: limit for kinds that stage texts.
     """
 
     options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
@@ -79,7 +78,6 @@ class FieldEncoder(ABC):
         """Set the attributes that depend on the field and its options."""
 
     def option(self, name: str) -> Any:
-        """Return the value of an option, or its default."""
         return self.field.options.get(name, self.options[name].default)
 
     @classmethod
@@ -110,18 +108,15 @@ class FieldEncoder(ABC):
 
     @abstractmethod
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """Return the SQL of the canonical column of a table with one row per sequence, null for a cell that is not
-        valid.
+        """Return the SQL of the canonical column of a table of sequences, null for a cell that is not valid.
 
-        `types`: dict column → DuckDB type. `where`: name of the source in errors. Raises InputError for an unsuitable
-        type.
+        `types`: dict column → DuckDB type; raises InputError for an unsuitable one. `where`: the source in errors.
         """
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
-        """Return the SQL of a token's value in an event table, null if it is missing. `kind`: DuckDB type of the
-        column.
+        """Return the SQL of a token's value in an event table, null if it is missing.
 
-        `where`: name of the source in errors. Raises InputError for an unsuitable type.
+        `kind`: DuckDB type of the column; raises InputError for an unsuitable one. `where`: the source in errors.
         """
         raise NotImplementedError
 
@@ -134,8 +129,7 @@ class FieldEncoder(ABC):
     def from_python(self, value: Any) -> Any:
         """Convert a Python value to a value of the canonical type.
 
-        Raises UnfitValueError with a reason, or a plain ValueError, TypeError or Arrow error, if it is not valid for
-        the field.
+        Raises UnfitValueError with a reason, or a plain ValueError, TypeError or Arrow error, if it is not valid.
         """
 
     @abstractmethod
@@ -194,11 +188,9 @@ class FieldEncoder(ABC):
         """Return a readable text for each of T encoded tokens. `fields`: dict array name → (T,) or (T, D)."""
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """Return a table of tokens, as a dict heading → texts, empty where missing. By default, it holds the texts of
-        `decode`.
+        """Return a dict heading → texts of tokens, empty where missing. By default, it holds the texts of `decode`.
 
-        `fields`: dict array name → (T,) or (T, D) tokens of the whole sequence. `shown`: (M,) positions of the tokens
-        to show.
+        `fields`: dict array name → (T,) or (T, D) tokens of the whole sequence. `shown`: (M,) positions to show.
         """
         return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
 
@@ -224,8 +216,7 @@ class FieldEncoder(ABC):
         return [channel for channel, is_comparable in enumerate(flags) if is_comparable]
 
     def shared_scale(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the (T, D) float32 channels on one scale for all sequences, or None if they are on such a scale
-        already.
+        """Return the (T, D) float32 channels on one scale for all sequences, or None if they are on one already.
 
         `fields`: dict array name → (T,) or (T, D) encoded tokens.
         """

@@ -83,7 +83,6 @@ class ListEncoder(FieldEncoder):
 
     @property
     def may_miss(self) -> bool:
-        """Return True if elements of a list may be null."""
         return "missing" in self.options and self.option("missing") != "refuse"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
@@ -104,12 +103,9 @@ class ListEncoder(FieldEncoder):
         if kind == '"NULL"':  # every cell of the column is null
             return self.elements_sql("NULL", kind)
         if not kind.endswith("]"):
-            raise InputError(
-                where,
-                f"column '{name}' holds {kind}, not lists ({self.field.key}={self.field.kind})",
-                "a row must be one sequence: put each sequence's values into one list, name another column, or, if a "
-                "row is one event, set data.group_by",
-            )
+            remedy = "put each sequence's values into one list, name another column, or, if a row is one event, set "
+            problem = f"column '{name}' holds {kind}, not lists ({self.field.key}={self.field.kind})"
+            raise InputError(where, problem, f"a row must be one sequence: {remedy}data.group_by")
         return self.elements_sql(column, kind)
 
     @abstractmethod
@@ -121,14 +117,11 @@ class ListEncoder(FieldEncoder):
         """Return SQL of a list of tokens. `kind`: DuckDB type such as `DOUBLE[]`, `VARCHAR[]`, `JSON` or `"NULL"`."""
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
-        static = self.field.static
         if is_nested(kind):
-            raise InputError(
-                where,
-                f"column '{column}' holds {kind}, but {'a static field' if static else 'with data.group_by a row'} is "
-                f"one {'value' if static else 'event of one value'} ({self.field.key}={self.field.kind})",
-                "name another column" if static else "leave out data.group_by, or name another column",
-            )
+            static, remedy = self.field.static, "name another column"
+            expected = "a static field is one value" if static else "with data.group_by a row is one event of one value"
+            problem = f"column '{column}' holds {kind}, but {expected} ({self.field.key}={self.field.kind})"
+            raise InputError(where, problem, remedy if static else f"leave out data.group_by, or {remedy}")
         return self.value_sql(plain(column, kind), kind)
 
     @abstractmethod
@@ -194,12 +187,11 @@ class ListEncoder(FieldEncoder):
         elements = pc.list_flatten(column)
         row_of_token = np.repeat(np.arange(len(lengths)), lengths)
         if elements.null_count and not self.may_miss:
-            can_miss = "missing" in self.options
-            hint = f" (set {self.field.key}.missing={self.filled} if values may be missing)" if can_miss else ""
-            what = "is missing or of another type than in training"
-            if not self.field.static:
-                what = f"has an element that is missing or does not belong in {self.expected}"
-            reason = f"{what}{hint}"
+            hint = f" (set {self.field.key}.missing={self.filled} if values may be missing)"
+            what = f"has an element that is missing or does not belong in {self.expected}"
+            if self.field.static:
+                what = "is missing or of another type than in training"
+            reason = what + hint * ("missing" in self.options)
             problems.mark_tokens(true_rows(elements.is_null()), row_of_token, name, reason)
         self.check_elements(elements, row_of_token, problems)
 

@@ -27,7 +27,6 @@ class NumberColumn(ListEncoder):
 
     @cached_property
     def width(self) -> int:
-        """Return the size of a token's vector, 1 for a single number."""
         return self.field.width or 1
 
     @cached_property

@@ -113,8 +113,7 @@ class StrangeValues(NamedTuple):
 
     `columns`: dict of (N,) float32 measures, 0 for a row without tokens. `unknown`: fraction of tokens with an unknown
     value, if the fields can have any. `far`: largest absolute deviation of a number from the mean of training, in
-    standard deviations, if numbers are scaled. `unknown_tokens`, `far_tokens`: number of such tokens, with a number
-    farther than `FAR`.
+    standard deviations, if numbers are scaled. `unknown_tokens`, `far_tokens`: numbers of such tokens, beyond `FAR`.
     """
 
     columns: dict[str, np.ndarray]

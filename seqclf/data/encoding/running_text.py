@@ -59,8 +59,7 @@ class RunningTextEncoder(FieldEncoder):
 class WordSplitter:
     """Splits texts at the same places as `BertPreTokenizer`: at whitespace and around each punctuation character.
 
-    The pre-tokenizer treats a character the same way whatever its neighbours are, and is asked once for each distinct
-    one, so that both always agree.
+    The pre-tokenizer treats a character the same way whatever its neighbours are, so it is asked once for each one.
 
     >>> from tokenizers import normalizers, pre_tokenizers
     >>> splitter = WordSplitter(normalizers.Lowercase(), pre_tokenizers.BertPreTokenizer(), lowercase=True)

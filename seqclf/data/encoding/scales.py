@@ -63,8 +63,7 @@ class Sample:
     """A uniform random sample of at most `most` rows from a stream of batches.
 
     The same stream of batches always gives the same sample. Each row gets a random rank, and the rows with the lowest
-    ranks are kept. Sorting costs little, because rows with high ranks are dropped only when the buffer is twice as
-    large as the sample.
+    ranks are kept. Sorting costs little: rows with high ranks are dropped when the buffer is twice the sample.
     """
 
     def __init__(self, most: int = SAMPLE_ROWS) -> None:
@@ -131,8 +130,7 @@ def fit_scales(read: Iterable[np.ndarray], channels: int, *, robust: bool) -> tu
     """Fit the scales of all channels in one pass over (S, channels) batches, with a sample of the values in memory.
 
     Also return a (channels,) mask of channels with a value more than `MAX_DEVIATIONS` robust standard deviations from
-    the median. `robust`: True for median and quartiles in place of mean and standard deviation. Constant channels get
-    1.
+    the median. `robust`: True for median and quartiles in place of mean and deviation. Constant channels get 1.
 
     >>> scales, is_far = fit_scales([np.array([[1.0], [np.nan], [3.0]])], 1, robust=False)
     >>> scales.mean.tolist(), scales.deviation.tolist()
@@ -170,8 +168,7 @@ def fit_within(read: Iterable[tuple[np.ndarray, np.ndarray]], channels: int) -> 
     """Return the (channels,) standard deviations of scaled values within sequences, from `MIN_WITHIN` to 1.
 
     The variance is pooled over all sequences, with n - 1 degrees of freedom for n values; values that do not depend on
-    their sequence have about 1. A channel that is constant in every sequence has no shape that noise could drown, and
-    gets 1.
+    their sequence have about 1. A channel that is constant in all sequences gets 1: noise cannot drown its shape.
 
     `read`: pairs (values (S, channels) with NaN where missing, lengths (N,)), one for each record batch.
 

@@ -111,8 +111,7 @@ WHOLE_NUMBER = re.compile(r"([+-]?[0-9]{1,18})([.]0*)?")  # an integer of 18 dig
 def parse_indexed(text: str) -> Tree:
     """Parse a tree that is a JSON object of lists, in any order of nodes. Raises MalformedError if they are no tree.
 
-    `parents` holds the index of each node's parent from 0; null, NaN or -1 for the root. Children keep the order of the
-    lists.
+    `parents` holds the index of each node's parent from 0; null, NaN or -1 for the root. Children stay in order.
 
     >>> tree = parse_indexed('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
     >>> tree.tokens, tree.parents.tolist()
@@ -155,10 +154,8 @@ def _index(parent: Any, node: int) -> int:
         return int(number[1])
     if word.lower() in MISSING_WORDS:
         return -1
-    raise MalformedError(
-        f"is not a tree: the parent of node {node} is {shown(parent)}; give whole numbers, which count from 0, "
-        "and the root -1"
-    )
+    remedy = "give whole numbers, which count from 0, and the root -1"
+    raise MalformedError(f"is not a tree: the parent of node {node} is {shown(parent)}; {remedy}")
 
 
 def shown(value: Any) -> str:
@@ -177,10 +174,8 @@ def _children_first(parents: Sequence[int]) -> list[int]:
     roots: list[int] = []
     for node, parent in enumerate(parents):
         if not -1 <= parent < len(parents):
-            raise MalformedError(
-                f"is not a tree: the parent of node {node} is {shown(parent)}, of {len(parents)} nodes; count from "
-                "0, and give the root -1"
-            )
+            remedy = f"of {len(parents)} nodes; count from 0, and give the root -1"
+            raise MalformedError(f"is not a tree: the parent of node {node} is {shown(parent)}, {remedy}")
         (roots if parent == -1 else children[parent]).append(node)
     if len(roots) > 1:
         raise MalformedError(f"is not a tree: nodes {roots[0]} and {roots[1]} have no parent; join them under one root")
@@ -208,8 +203,7 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
 
     A node with more children gets a chain of partial nodes, whose first one has the first two children, and each
     further one the previous partial node and the next child; the node itself keeps the last of both. Partial nodes have
-    no tag, and the node's token followed by `PARTIAL`. Each comes before the next child, so the first child stays the
-    left one.
+    no tag, and the node's token followed by `PARTIAL`. Each comes before the next child, so the first one stays left.
 
     >>> tree = Tree(["1", "2", "3", ""], ["", "", "", "SUM"], np.array([3, 3, 3, -1], np.int32))
     >>> binary, tokens = binarize(tree, ["1", "2", "3", "SUM"])

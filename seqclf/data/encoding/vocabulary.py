@@ -133,7 +133,6 @@ class Vocabulary:
         return "?" if id == 0 else str(self.values[id - 1])
 
     def state(self) -> dict[str, Any]:
-        """Return the fitted state of the vocabulary as JSON values."""
         return {"values": self.values.to_pylist()}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -6,22 +6,7 @@ from collections.abc import Mapping
 
 from seqclf.data.encoding.encoders import make_encoder
 from seqclf.data.ragged import is_list
-from seqclf.data.schema.casts import (
-    ID,
-    LABEL,
-    SHOWN_CHARACTERS,
-    TEXT_TYPES,
-    UNORDERED,
-    formatted_seconds_sql,
-    is_missing_sql,
-    key_sql,
-    plain,
-    quote_identifier,
-    quote_literal,
-    raw_column,
-    seconds_sql,
-    spelled_sql,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.schema import AS_TEXT, Schema
 
 
@@ -31,7 +16,7 @@ def select_list(columns: Mapping[str, str]) -> str:
     >>> print(select_list({"k": "a + 1"}))
     a + 1 AS "k"
     """
-    return ", ".join(f"{sql} AS {quote_identifier(name)}" for name, sql in columns.items())
+    return ", ".join(f"{sql} AS {casts.quote_identifier(name)}" for name, sql in columns.items())
 
 
 def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> dict[str, str]:
@@ -44,25 +29,25 @@ def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys
         encoder = make_encoder(field)
         columns[field.name] = encoder.list_sql(types, where)
         column = field.columns[0]
-        if types[column] in TEXT_TYPES and is_list(encoder.canonical_type) and not field.static:
-            text = f"CAST({plain(column, types[column])} AS VARCHAR)"
-            columns[raw_column(field.name)] = f"left({text}, {SHOWN_CHARACTERS})"
+        if types[column] in casts.TEXT_TYPES and is_list(encoder.canonical_type) and not field.static:
+            text = f"CAST({casts.plain(column, types[column])} AS VARCHAR)"
+            columns[casts.raw_column(field.name)] = f"left({text}, {casts.SHOWN_CHARACTERS})"
     return columns
 
 
 def label_and_id(schema: Schema, types: Mapping[str, str]) -> dict[str, str]:
     columns = {}
     if schema.label is not None:
-        columns[LABEL] = label_sql(schema.label, types[schema.label])
+        columns[casts.LABEL] = label_sql(schema.label, types[schema.label])
     if schema.id is not None:
-        columns[ID] = key_sql(schema.id, types[schema.id])
+        columns[casts.ID] = casts.key_sql(schema.id, types[schema.id])
     return columns
 
 
 def label_sql(column: str, kind: str) -> str:
     """Return the SQL of labels as text, null for bytes that are no text. `kind`: DuckDB type of the column."""
-    value = plain(column, kind) if kind == "BLOB" else key_sql(column, kind)
-    return f"CAST({spelled_sql(value, kind)} AS VARCHAR)"
+    value = casts.plain(column, kind) if kind == "BLOB" else casts.key_sql(column, kind)
+    return f"CAST({casts.spelled_sql(value, kind)} AS VARCHAR)"
 
 
 # Event tables: SQL of the canonical value of each event and channel, and of the order of the events.
@@ -83,14 +68,14 @@ def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Ma
 
     UNORDERED is there if a column of texts orders the events. The arguments are those of `canonical_columns`.
     """
-    columns = {group(place): key_sql(column, types[column]) for place, column in enumerate(schema.group_by)}
+    columns = {group(place): casts.key_sql(column, types[column]) for place, column in enumerate(schema.group_by)}
     columns |= label_and_id(schema, types) | dict(keys)
     for field in schema.fields:
         encoder = make_encoder(field)
         for position, column in enumerate(field.columns):
             columns[channel(field.name, position)] = encoder.event_sql(column, types[column], where)
     if unordered := _unordered_cells(schema, types):
-        columns[UNORDERED] = unordered
+        columns[casts.UNORDERED] = unordered
     return columns
 
 
@@ -98,18 +83,17 @@ def _unordered_cells(schema: Schema, types: Mapping[str, str]) -> str | None:
     """Return SQL for the first cell of an event by which it cannot be sorted, with the column before it, or null."""
     cases = []
     for column in schema.order_by:
-        if types[column] in TEXT_TYPES and schema.order_format != AS_TEXT:
-            value = plain(column, types[column])
-            shown = f"concat({quote_literal(column)}, chr(31), left({value}, {SHOWN_CHARACTERS}))"
-            cases.append(
-                f"WHEN {_seconds(value, schema)} IS NULL AND NOT {is_missing_sql(value)} THEN CAST({shown} AS VARCHAR)"
-            )
+        if types[column] in casts.TEXT_TYPES and schema.order_format != AS_TEXT:
+            value = casts.plain(column, types[column])
+            shown = f"concat({casts.quote_literal(column)}, chr(31), left({value}, {casts.SHOWN_CHARACTERS}))"
+            is_bad = f"{_seconds(value, schema)} IS NULL AND NOT {casts.is_missing_sql(value)}"
+            cases.append(f"WHEN {is_bad} THEN CAST({shown} AS VARCHAR)")
     return f"CASE {' '.join(cases)} END" if cases else None
 
 
 def _seconds(text: str, schema: Schema) -> str:
     pattern = schema.order_format
-    return seconds_sql(text) if pattern is None else formatted_seconds_sql(text, pattern)
+    return casts.seconds_sql(text) if pattern is None else casts.formatted_seconds_sql(text, pattern)
 
 
 def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
@@ -120,11 +104,11 @@ def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
     """
     order = []
     for column in schema.order_by:
-        value = plain(column, types[column], EVENTS)
-        if types[column] not in TEXT_TYPES:
+        value = casts.plain(column, types[column], EVENTS)
+        if types[column] not in casts.TEXT_TYPES:
             order.append(value)
         elif schema.order_format == AS_TEXT:
-            order += [seconds_sql(value), value]
+            order += [casts.seconds_sql(value), value]
         else:
             order.append(_seconds(value, schema))
     return order

@@ -102,9 +102,8 @@ def _require_exact(paths_of: Mapping[pa.Schema, Iterable[Path]], connection: duc
     """Raise InputError if one file has integers that the float type of another file cannot store exactly."""
     for name in next(iter(paths_of)).names:
         kinds = {schema.field(name).type for schema in paths_of}
-        integers = [
-            path for schema, paths in paths_of.items() if arrow.is_integer(schema.field(name).type) for path in paths
-        ]
+        of_integers = (paths for schema, paths in paths_of.items() if arrow.is_integer(schema.field(name).type))
+        integers = [path for paths in of_integers for path in paths]
         if not integers or not any(map(arrow.is_floating, kinds)):
             continue
         most = 2**53 if pa.float64() in kinds else 2**24
@@ -198,8 +197,5 @@ def _require_equal_columns(paths: Sequence[Path]) -> None:
             described.append({f"{field.name} ({field.type})" for field in reader.schema})
         if described[-1] != described[0]:
             different = ", ".join(sorted(described[-1] ^ described[0]))
-            raise InputError(
-                original(str(path)),
-                f"has not the columns of {original(str(paths[0]))}: {different}",
-                "give files of the same columns",
-            )
+            problem = f"has not the columns of {original(str(paths[0]))}: {different}"
+            raise InputError(original(str(path)), problem, "give files of the same columns")

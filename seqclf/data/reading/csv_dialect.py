@@ -1,7 +1,6 @@
 """Dialect of delimited text files, detected from the first lines, and their line endings, made uniform in a copy.
 
-Every cell is read as text. DuckDB's own detection is off, because after a malformed line it would guess other columns
-in silence.
+Every cell is read as text. DuckDB's own detection is off: after a malformed line it would guess other columns.
 """
 
 from __future__ import annotations
@@ -63,11 +62,8 @@ def detect_dialect(paths: Sequence[Path], source: Source) -> Dialect:
     columns, widths = zip(*(_beginning(path, encoding, quote, delimiter, source.header) for path in paths), strict=True)
     for path, names in zip(paths, columns, strict=True):
         if names != columns[0]:
-            raise InputError(
-                path,
-                f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}",
-                "give files of the same columns",
-            )
+            problem = f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}"
+            raise InputError(path, problem, "give files of the same columns")
     typed = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in columns[0])
     options = {
         "header": str(source.header).lower(),

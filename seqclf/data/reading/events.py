@@ -19,18 +19,7 @@ from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns
 from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.relations import Relation
-from seqclf.data.schema.casts import (
-    GROUP,
-    GROUP_NAME,
-    ID,
-    LABEL,
-    ROW,
-    TIME,
-    TIME_END,
-    UNORDERED,
-    key_sql,
-    quote_identifier,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.rows import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -57,29 +46,28 @@ def read_events(
     """
     columns = event_columns(schema, column_types, source_name, keys)
     relation, numbered = rows.sql, rows.numbered_sql
-    file_names, file_order = [source_name], [ROW]
+    file_names, file_order = [source_name], [casts.ROW]
     if numbered is None:
-        columns[ROW] = "row_number() OVER ()"
+        columns[casts.ROW] = "row_number() OVER ()"
     else:
         columns = _with_enumerations(connection, relation, columns)
         relation = numbered
-        columns[ROW] = "CAST(file_row_number + 1 AS UINTEGER)"
+        columns[casts.ROW] = "CAST(file_row_number + 1 AS UINTEGER)"
         if len(paths) > 1:
             file_names = [url_of(str(path)) for path in paths]
             columns[FILE_NUMBER] = "file_index"
-            file_order = [FILE_NUMBER, ROW]
+            file_order = [FILE_NUMBER, casts.ROW]
     # The table has an alias, because a column in ORDER BY may have the same name as a selected expression.
     query = f"SELECT {select_list(columns)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, column_types)
-    group_columns = [key_sql(column, column_types[column]) for column in schema.group_by]
+    group_columns = [casts.key_sql(column, column_types[column]) for column in schema.group_by]
     # DuckDB must read and sort all events before it can return the first event.
     with progress.stage(f"sorting {Path(source_name).name}"):
         # The check reads the table once more, which is fast for Parquet files alone.
         if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
-            groups = map(group, range(len(schema.group_by)))
-            query += (
-                f" ORDER BY {', '.join([*map(quote_identifier, groups), *order, *map(quote_identifier, file_order)])}"
-            )
+            columns_of_groups = map(group, range(len(schema.group_by)))
+            quoted, files = (map(casts.quote_identifier, names) for names in (columns_of_groups, file_order))
+            query += f" ORDER BY {', '.join([*quoted, *order, *files])}"
         stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
         first = next(stream, None)
     stream = itertools.chain([] if first is None else [first], stream)
@@ -185,24 +173,25 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
     first_events = pa.array(starts)
     columns: dict[str, pa.Array] = {}
     if schema.label is not None:
-        columns[LABEL] = _constant(events.column(LABEL), starts)
+        columns[casts.LABEL] = _constant(events.column(casts.LABEL), starts)
     keys = [events.column(group(position)).take(first_events) for position in range(len(schema.group_by))]
-    columns[ID] = _decoded(events.column(ID).take(first_events)) if schema.id is not None else joined_key(keys)
+    has_id = schema.id is not None
+    columns[casts.ID] = _decoded(events.column(casts.ID).take(first_events)) if has_id else joined_key(keys)
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
         tokens = _tokens(channels)
         columns[field.name] = _distinct(tokens, starts) if field.static else pa.ListArray.from_arrays(offsets, tokens)
-    if UNORDERED in events.schema.names:
-        columns[UNORDERED] = pa.ListArray.from_arrays(offsets, _decoded(events.column(UNORDERED)))
-    for name in (TIME, GROUP, GROUP_NAME):
+    if casts.UNORDERED in events.schema.names:
+        columns[casts.UNORDERED] = pa.ListArray.from_arrays(offsets, _decoded(events.column(casts.UNORDERED)))
+    for name in (casts.TIME, casts.GROUP, casts.GROUP_NAME):
         if name in events.schema.names:
             columns[name] = _decoded(events.column(name).take(first_events))
-    if GROUP in columns:
-        _require_constant(events.column(GROUP), starts, columns[ID])
-    if TIME in columns:  # a sequence has a last time, because its events may have different times
-        times = events.column(TIME).to_numpy(zero_copy_only=False)
-        columns[TIME_END] = pa.array(np.fmax.reduceat(times, starts))
-    event_row_numbers = events.column(ROW).to_numpy().astype(np.int64)
+    if casts.GROUP in columns:
+        _require_constant(events.column(casts.GROUP), starts, columns[casts.ID])
+    if casts.TIME in columns:  # a sequence has a last time, because its events may have different times
+        times = events.column(casts.TIME).to_numpy(zero_copy_only=False)
+        columns[casts.TIME_END] = pa.array(np.fmax.reduceat(times, starts))
+    event_row_numbers = events.column(casts.ROW).to_numpy().astype(np.int64)
     file = _file_name(events, starts, file_names)
     return SourceRows(file, event_row_numbers[starts], pa.record_batch(columns), event_row_numbers)
 
@@ -228,13 +217,9 @@ def _decoded(column: pa.Array) -> pa.Array:
 
 
 def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    changing = _changing_groups(groups, starts)
-    if len(changing):
-        raise InputError(
-            "data.group",
-            f"changes inside the sequence '{ids[int(changing[0])]}'",
-            "name a column that is the same in all events of a sequence, or none",
-        )
+    if len(changing := _changing_groups(groups, starts)):
+        remedy = "name a column that is the same in all events of a sequence, or none"
+        raise InputError("data.group", f"changes inside the sequence '{ids[int(changing[0])]}'", remedy)
 
 
 def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:

@@ -33,7 +33,6 @@ class Files(NamedTuple):
 
     @property
     def sql_list(self) -> str:
-        """SQL list with the paths of the files."""
         return sql_list(self.paths)
 
     @property

@@ -165,11 +165,9 @@ def location(url: str, key: str) -> Location:
     if scheme not in STORES or {"..", "**"} & {*PurePosixPath(path).parts}:
         raise InputError(f"{key}={url}", "no URL that is read", f"name one of {', '.join(STORES)}, without .. and **")
     if SECRET.search(path) or "@" in path.partition("/")[0]:
-        raise InputError(
-            key,
-            "its URL holds credentials, which would be stored with the settings",
-            "set them in the environment, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or download the file yourself",
-        )
+        variables = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        remedy = f"set them in the environment, {variables}, or download the file yourself"
+        raise InputError(key, "its URL holds credentials, which would be stored with the settings", remedy)
     scheme = "s3" if scheme in ("s3a", "s3n") else scheme
     return Location(f"{key}={url}", scheme, re.sub("/+", "/", path).strip("/"))
 

@@ -1,6 +1,4 @@
-"""The option `data.query`: checks that a query is one SELECT over the table `input`, what it does to its rows, and the
-sandbox in which it runs.
-"""
+"""The option `data.query`: checks that it is one SELECT over the table `input`, and the sandbox in which it runs."""
 
 from __future__ import annotations
 

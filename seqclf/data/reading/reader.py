@@ -8,7 +8,6 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from glob import escape, has_magic
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import duckdb
@@ -60,9 +59,7 @@ class SourceReader:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -174,15 +171,8 @@ class SourceReader:
         self._refuse_files()
         with explain_errors(self.source):
             if schema.group_by:
-                batches = read_events(
-                    self._connection,
-                    self._relation,
-                    self.column_types,
-                    self.paths,
-                    str(self.source),
-                    schema,
-                    keys or {},
-                )
+                types, name = self.column_types, str(self.source)
+                batches = read_events(self._connection, self._relation, types, self.paths, name, schema, keys or {})
             else:
                 batches = self._read_rows(schema, keys or {}, rows)
             for batch in batches:

@@ -27,8 +27,7 @@ class Relation(NamedTuple):
     """SQL expressions that return the rows of a source.
 
     `sql`: rows without a column for the file. `named_sql`: rows with the path of their file in the column FILE, except
-    in memory and after a query. `numbered_sql`: rows with DuckDB's `file_row_number` and `file_index`, None without
-    them.
+    in memory and after a query. `numbered_sql`: rows with DuckDB's `file_row_number` and `file_index`, or None.
     """
 
     sql: str

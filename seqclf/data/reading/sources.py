@@ -207,11 +207,8 @@ def readable_files(source: Source) -> list[Path]:
         if path.stat().st_size == 0 and class_folder(source) is None:
             raise InputError(url_of(str(path)), "the file is empty", "give a file with a row per sequence")
         if suffix_of(path) != suffix_of(paths[0]):
-            raise InputError(
-                f"{source.key}={source.path}",
-                url_of(f"{paths[0]} and {path} are of two kinds"),
-                "name one kind of file",
-            )
+            problem = url_of(f"{paths[0]} and {path} are of two kinds")
+            raise InputError(f"{source.key}={source.path}", problem, "name one kind of file")
     return paths
 
 

@@ -46,7 +46,6 @@ def is_pandas(data: Any) -> bool:
 
 
 def is_polars(data: Any) -> bool:
-    """Return True for an object of polars."""
     return type(data).__module__.partition(".")[0] == "polars"
 
 
@@ -138,9 +137,8 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
                 raise
             return pa.array([_as_list(cell) for cell in cells], from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise InputError(
-            where, f"column '{name}' (dtype {kind}) has no Arrow type ({first_line(error)})", "convert it, or drop it"
-        ) from None
+        problem = f"column '{name}' (dtype {kind}) has no Arrow type ({first_line(error)})"
+        raise InputError(where, problem, "convert it, or drop it") from None
 
 
 def _as_list(cell: Any) -> Any:
@@ -156,9 +154,8 @@ def _as_list(cell: Any) -> Any:
 def _plain_reader(reader: pa.RecordBatchReader, names: list[str], where: str) -> pa.RecordBatchReader:
     empty = pa.RecordBatch.from_pylist([], reader.schema)
     schema = plain_batch(empty, names, where).schema
-    return pa.RecordBatchReader.from_batches(
-        schema, (plain_batch(batch, names, where).cast(schema) for batch in reader)
-    )
+    batches = (plain_batch(batch, names, where).cast(schema) for batch in reader)
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _plain_column(column: Any, name: str, where: str) -> Any:
@@ -176,9 +173,8 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         kind = plain_type(column.type)
         return column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
-        raise InputError(
-            where, f"column '{name}' of type {column.type} cannot be read ({first_line(error)})", "convert or drop it"
-        ) from None
+        problem = f"column '{name}' of type {column.type} cannot be read ({first_line(error)})"
+        raise InputError(where, problem, "convert or drop it") from None
 
 
 def _seconds(durations: Any) -> Any:

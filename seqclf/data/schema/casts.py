@@ -44,7 +44,6 @@ def quote_identifier(name: str) -> str:
 
 
 def quote_literal(text: str) -> str:
-    """Quote a text for use in SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -58,8 +57,7 @@ def key_sql(column: str, kind: str) -> str:
     """Return the SQL of a column of ids, group keys or labels. `kind`: DuckDB type of the column.
 
     Keys meet as text, by `spelled_sql` or `rows.as_text`. A text of an untyped format such as CSV, which may write 1 as
-    1.0, is spelled like the number, and so is a number among JSON texts. Bytes become text, in hexadecimal if they are
-    not UTF-8.
+    1.0, is spelled like the number, and so is a number among JSON texts. Bytes become text, hexadecimal unless UTF-8.
     """
     value = plain(column, kind)
     if kind == "BLOB":
@@ -105,9 +103,8 @@ def spelled_sql(value: str, kind: str) -> str:
         return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
     if kind.startswith("TIMESTAMP"):
         # A time is converted to UTC, so that its text does not depend on the time zone of the machine.
-        moment = (
-            f"CAST({value} AS TIMESTAMPTZ) AT TIME ZONE 'UTC'" if kind in ZONED_TYPES else f"CAST({value} AS TIMESTAMP)"
-        )
+        in_utc = f"CAST({value} AS TIMESTAMPTZ) AT TIME ZONE 'UTC'"
+        moment = in_utc if kind in ZONED_TYPES else f"CAST({value} AS TIMESTAMP)"
         return f"regexp_replace(CAST({moment} AS VARCHAR), ' 00:00:00$', '')"
     return text
 

@@ -116,8 +116,7 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
 
     The type is `integer` for codes, `string`, `number` or `vector`. Integers are measurements, of the type `number`, if
     one is negative, if those of every list ascend like times, or if more than a tenth of the lists contain fractions,
-    whose rows would be rejected. Integers beyond 64 bits or in text cells such as 007, +7 or 1_1 are `string`, and so
-    are texts in lists of texts.
+    whose rows would be rejected. Integers beyond 64 bits, text cells such as 007 or 1_1, and texts are `string`.
     """
     return element_type_of(list_cells(cells, separator))
 

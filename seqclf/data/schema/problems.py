@@ -39,9 +39,8 @@ class Problems:
             if self.usable[row]:
                 self.usable[row] = False
                 token = None if tokens is None else int(tokens[position])
-                self.first_problems[row] = Problem(
-                    column, reason if isinstance(reason, str) else reason[position], token
-                )
+                of_row = reason if isinstance(reason, str) else reason[position]
+                self.first_problems[row] = Problem(column, of_row, token)
 
     def mark_tokens(self, tokens: np.ndarray, row_of_token: np.ndarray, column: str, reason: str) -> None:
         """Mark each row of invalid tokens, of which its problem names the first.
@@ -154,10 +153,8 @@ class Quarantine:
         """Raise InputError if too large a fraction of the `rows` of one source was rejected."""
         # The error quotes the first rejected row, because all rows are often rejected for the same reason.
         if refused and len(refused) > self.max_bad_share * rows:
-            raise refused[0].error(
-                f" ({len(refused)} of {rows} rows of {source} are refused, more than "
-                f"data.max_bad_share={self.max_bad_share}; fix them or raise data.max_bad_share)"
-            )
+            limit = f"data.max_bad_share={self.max_bad_share}; fix them or raise data.max_bad_share"
+            raise refused[0].error(f" ({len(refused)} of {rows} rows of {source} are refused, more than {limit})")
 
     def write(self, path: Path) -> None:
         """If `on_bad_row` is `quarantine`, write rejected rows, if there are any, to `path` as lines of JSON."""

@@ -59,7 +59,6 @@ class SourceRows(NamedTuple):
 
     @property
     def file_rows(self) -> int:
-        """Return the number of rows, or events, that the sequences have in their files."""
         return len(self.row_numbers if self.event_row_numbers is None else self.event_row_numbers)
 
     def file_of(self, row: int) -> str:

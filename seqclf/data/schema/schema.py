@@ -50,12 +50,10 @@ def count_option(default: int | None = None) -> Option:
 
 
 def flag_option(default: bool) -> Option:
-    """Return an option whose value must be true or false."""
     return Option(default, lambda value: isinstance(value, bool), "true or false")
 
 
 def text_option(default: str | None = None) -> Option:
-    """Return an option whose value must be a text that is not empty."""
     return Option(default, lambda value: isinstance(value, str) and value != "", "a text of one character or more")
 
 
@@ -75,7 +73,6 @@ def _holds_finite_numbers(value: Any) -> bool:
 
 
 def positive_option(default: float | None = None) -> Option:
-    """Return an option whose value must be a finite number above 0."""
     return Option(default, lambda value: type(value) in (int, float) and 0 < value < float("inf"), "a number above 0")
 
 
@@ -107,7 +104,6 @@ class Field:
 
     @property
     def key(self) -> str:
-        """Return the config key of the field."""
         return f"data.{'static' if self.static else 'fields'}.{self.name}"
 
     @property
@@ -242,9 +238,6 @@ def check_names(names: Sequence[str], where: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
         if name.casefold() in seen:
-            raise InputError(
-                where,
-                f"columns '{seen[name.casefold()]}' and '{name}' have the same name (case does not count)",
-                "rename one of them",
-            )
+            problem = f"columns '{seen[name.casefold()]}' and '{name}' have the same name (case does not count)"
+            raise InputError(where, problem, "rename one of them")
         seen[name.casefold()] = name

@@ -33,7 +33,6 @@ class Truncation(NamedTuple):
 
     @property
     def cuts(self) -> bool:
-        """Return True if sequences longer than `max_length` are truncated."""
         return self.max_length is not None and self.side != "error"
 
     def cut_lists(self, record_batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
@@ -59,7 +58,6 @@ class Truncation(NamedTuple):
         return Ragged(offsets, {name: tokens[kept] for name, tokens in fields.items()})
 
     def cut_words(self, words: list[str]) -> list[str]:
-        """Truncate the list of words of one text."""
         if not self.cuts or len(words) <= (self.max_length or 0):
             return words
         return words[: self.max_length] if self.side == "keep_first" else words[-(self.max_length or 0) :]

@@ -205,8 +205,7 @@ def assign(
 
     `labels`: (N,) class codes, in about the same proportions in each split. `shares`: dict split → fraction of the
     rows, with sum 1. `keys`: (N,) groups that stay together, or, if `by` is `time`, times, of which the earliest go to
-    the first split; None if rows are independent. `fold`: (number of the chosen fold, number of folds) or None; its
-    rows go to the last split.
+    the first split; None if rows are independent. `fold`: (number, number of folds) or None, for the last split.
 
     With `keys`, the result does not depend on the order of the rows. Without, a row's split depends on its position.
 

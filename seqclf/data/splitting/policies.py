@@ -1,8 +1,7 @@
 """Split policy, which applies the options of `data.split` to the rows that passed the checks.
 
 Rows of the training source are divided, those of a validation or test file stay in their split. Then the policy counts
-the rows that leak: a sequence, id or group is in two splits, or times overlap. `on_leak` keeps them, drops them or
-stops.
+the rows that leak: a sequence, id or group is in two splits, or times overlap. `on_leak` keeps or drops them, or stops.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class SplitInputs:
     `labels`: (N,) as text. `ids`: (N,) as text, null for a row without an id, or None. `ids_count_rows`: True if each
     id is just a row number. `content_keys`: (N,) uint64, equal for equal sequences. `times`: (N,) values of
     `data.split.column`, in an event table of the first event, NaN if missing; None unless rows are split by time.
-    `time_ends`: (N,) latest time of a sequence of an event table. `groups`: (N,) int64 hashes of `data.group`, NO_KEY
-    if missing, or None.
+    `time_ends`: (N,) latest time of a sequence of events. `groups`: (N,) hashes of `data.group` or NO_KEY, or None.
     """
 
     labels: pa.ChunkedArray
@@ -123,8 +121,7 @@ class SplitPolicy:
     def groups(self, rows: SplitInputs) -> np.ndarray | None:
         """Return the (N,) int64 group number of each row, or None if rows are independent.
 
-        Groups are those of `data.group`, with a unique number for a row without one, or with `by` = `distinct` those of
-        equal sequences.
+        Groups are those of `data.group`, a row without one being its own, or, by `distinct`, of equal sequences.
         """
         if rows.groups is not None:
             return assignment.fill_missing_keys(rows.groups, rows.content_keys)
@@ -149,12 +146,9 @@ class SplitPolicy:
         ids = _joined_id_codes(rows) if compare_ids else None
         report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids, groups, spans)
         if self.on_leak == "error" and leaking.any():
-            raise InputError(
-                None,
-                "; ".join(report.leaks_between_splits()),
-                "split by data.split.by=distinct or group, or set data.split.on_leak=drop to score only on what "
-                "training has not seen, or warn",
-            )
+            drop_leaks = "data.split.on_leak=drop to score only on what training has not seen, or warn"
+            remedy = f"split by data.split.by=distinct or group, or set {drop_leaks}"
+            raise InputError(None, "; ".join(report.leaks_between_splits()), remedy)
         if groups is not None:
             report = replace(report, without_group=int((groups == assignment.NO_KEY).sum()))
         if self.on_leak == "warn":
@@ -176,11 +170,8 @@ class SplitPolicy:
             return self.groups(rows)
         assert rows.times is not None
         if np.isnan(rows.times).any():
-            raise InputError(
-                source,
-                f"data.split.column={self.column} has values that are not times",
-                "fix them, or name another column",
-            )
+            problem = f"data.split.column={self.column} has values that are not times"
+            raise InputError(source, problem, "fix them, or name another column")
         return rows.times
 
     def _fractions(self) -> dict[str, float]:
@@ -217,11 +208,9 @@ def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) 
     other = "an earlier" if on_leak == "drop" else "a later"
     for split, name in enumerate(SPLITS):
         if (before == split).any() and not (remaining == split).any():
-            raise InputError(
-                f"data.split.on_leak={on_leak}",
-                f"leaves no row for {name}, as all are in {other} split too",
-                "split by data.split.by=group (with data.group) or distinct, or set data.split.on_leak=warn",
-            )
+            problem = f"leaves no row for {name}, as all are in {other} split too"
+            remedy = "split by data.split.by=group (with data.group) or distinct, or set data.split.on_leak=warn"
+            raise InputError(f"data.split.on_leak={on_leak}", problem, remedy)
 
 
 def codes_by_appearance(texts: pa.ChunkedArray) -> np.ndarray:

@@ -105,8 +105,7 @@ def _counted(count: int, one: str, many: str) -> str:
 class Leaks(NamedTuple):
     """Rows that leak between splits, as (N,) masks. The splits have the order train, validation, test.
 
-    `leaking`: rows that share a sequence, id or group with an earlier split or overlap its time span. `leaked`: the
-    same with a later split.
+    `leaking`: rows that share a sequence, id or group with an earlier split or overlap its time span. `leaked`: later.
     """
 
     report: LeakReport

@@ -114,8 +114,7 @@ class CacheEntry:
         """Return the result of `open_folder(folder)` for an entry that exists, or else build it and return None.
 
         `open_folder` raises DamagedError for a damaged folder, which is built again. `build` fills the sub-folder
-        CONTENT of a temporary one, while a lock lets other ranks and runs wait. Raises InputError if the cache folder
-        cannot be written.
+        CONTENT of a temporary one, while a lock lets other runs wait. Raises InputError if it cannot be written.
         """
         with suppress(DamagedError):  # the folder is opened once more below, after this process has got the lock
             if self.folder.is_dir():
@@ -149,11 +148,9 @@ class CacheEntry:
         path = Path(str(error.filename or self.cache))
         is_file = isinstance(error, (FileExistsError, NotADirectoryError))  # a file exists where a folder is needed
         if (error.errno in DISK or is_file) and self.cache in (path, *path.parents):
-            raise InputError(
-                f"data.cache_dir={self.cache}",
-                f"cannot be written ({error.strerror or error})",
-                "free space there, or name another folder",
-            ) from None
+            problem = f"cannot be written ({error.strerror or error})"
+            remedy = "free space there, or name another folder"
+            raise InputError(f"data.cache_dir={self.cache}", problem, remedy) from None
 
 
 # Files of `data.generator`, written once for its arguments and its code.

@@ -45,19 +45,14 @@ def summarize_sequences(sequences: Ragged, fields: Iterable[FieldSpec]) -> Seque
     lengths = sequences.lengths
     if not len(lengths):
         return {"order": None, "median": 1, "longest": 1}
-    order = order_strength(sequences, numbers) if numbers else None
-    return {
-        "order": None if order is None else round(order, 4),
-        "median": int(np.median(lengths)),
-        "longest": int(lengths.max()),
-    }
+    order = round(order_strength(sequences, numbers), 4) if numbers else None
+    return {"order": order, "median": int(np.median(lengths)), "longest": int(lengths.max())}
 
 
 def order_strength(sequences: Ragged, names: Iterable[str]) -> float:
     """Return the largest autocorrelation within sequences of any channel, at a distance of 1, 2, 4 or 8 tokens.
 
-    Three standard errors are subtracted, so that tokens in random order give about 0, however few. At most 500 random
-    sequences are read.
+    Three standard errors are subtracted, so that random order gives about 0, however few. At most 500 rows are read.
 
     >>> tokens = np.sin(np.arange(1000) / 5)[:, None]
     >>> waves = Ragged(np.arange(0, 1001, 100), {"x": tokens})
@@ -100,8 +95,7 @@ class DatasetDescription(TypedDict):
     """Description of a dataset in plain values, by which a checkpoint or bundle encodes new data in the same way.
 
     `fields`: specs of the inputs of the model. `encoders`: dict field → state of its encoder. `class_counts`: training
-    rows of each class. `rows`: dict split → number of rows. `sequences`: what a network may adapt to (see
-    `summarize_sequences`).
+    rows of each class. `rows`: dict split → number of rows. `sequences`: see `summarize_sequences`.
     """
 
     schema: JsonObject
@@ -123,8 +117,7 @@ class Dataset:
     `positive`: label of the positive class, by default the rarer of two classes in train (`positive_is_guessed`); None
     with more classes. `report`: dict split → counts of its rows, rejected rows and tokens. `digest`: hash of the
     encoded data. `reader`: options with which the source files were read. `notes`: lines on what was inferred.
-    `reused`: True if an earlier run prepared the dataset. `held_out`: rows of validation that only set thresholds, or
-    None.
+    `reused`: True if an earlier run prepared it. `held_out`: rows of validation that only set thresholds, or None.
     """
 
     folder: Path

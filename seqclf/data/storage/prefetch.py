@@ -15,8 +15,7 @@ END = object()
 def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
     """Yield the items of `items` in order. A thread computes up to `AHEAD` items in advance.
 
-    An exception of `items` comes after the items before it. A consumer that stops early should close the iterator, so
-    that the thread ends.
+    An exception of `items` comes after the items before it. A consumer that stops early should close the iterator.
 
     >>> list(prefetched(n * n for n in range(4)))
     [0, 1, 4, 9]

@@ -48,7 +48,6 @@ class StoredTexts(NamedTuple):
         return StoredTexts(self.path, rows if self.rows is None else self.rows[rows])
 
     def of_row(self, row: int) -> dict[str, str]:
-        """Return dict field → text of one row."""
         position = row if self.rows is None else int(self.rows[row])
         with pa.memory_map(str(self.path)) as source:  # only the memory pages with this row are read
             table = pa.ipc.open_file(source).read_all()
@@ -88,8 +87,7 @@ class Split(NamedTuple):
     `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64 row numbers in the source file,
     from 1. `original_lengths`: (N,) int64 before truncation; None without `data.max_length`. `groups`: (N,) int64
     numbers (see `SplitPolicy.groups`); None if rows are independent. `texts`: original texts; None for train, and
-    without text fields. `group_names`: (N,) strings of `data.group`, null for a row without a group; None without
-    `data.group`.
+    without text fields. `group_names`: (N,) strings of `data.group`, null for a row without one, or None.
     """
 
     sequences: Ragged
@@ -116,7 +114,6 @@ def release_pages(sequences: Ragged) -> None:
 
 
 def size_in_bytes(sequences: Ragged) -> int:
-    """Return the number of bytes that the values of all fields take."""
     return sum(values.nbytes for values in (*sequences.fields.values(), *sequences.static.values()))
 
 
@@ -138,18 +135,15 @@ def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
 
 def subset(split: Split, rows: np.ndarray) -> Split:
     """Copy the rows at the (M,) positions `rows` into memory."""
-    original_lengths, groups = (
-        None if values is None else values[rows] for values in (split.original_lengths, split.groups)
-    )
+    optional = {name: getattr(split, name) for name in ("original_lengths", "groups")}
     return Split(
         take(split.sequences, rows),
         split.labels[rows],
         split.ids.take(pa.array(rows)),
         split.row_numbers[rows],
-        original_lengths,
-        groups,
-        None if split.texts is None else split.texts.take(rows),
-        None if split.group_names is None else split.group_names.take(pa.array(rows)),
+        **{name: None if values is None else values[rows] for name, values in optional.items()},
+        texts=None if split.texts is None else split.texts.take(rows),
+        group_names=None if split.group_names is None else split.group_names.take(pa.array(rows)),
     )
 
 
@@ -183,33 +177,21 @@ class SplitWriter:
         if error[0] is None:  # the file split.json shows that the split is complete
             (self.folder / "split.json").write_text(json.dumps(self.formats))
 
-    def append(
-        self,
-        sequences: Ragged,
-        labels: np.ndarray,
-        ids: pa.Array,
-        row_numbers: np.ndarray,
-        original_lengths: np.ndarray | None = None,
-        groups: np.ndarray | None = None,
-        texts: pa.RecordBatch | None = None,
-        group_names: pa.Array | None = None,
-    ) -> None:
-        """Append N rows. The arguments are arrays, as in a `Split`, and optional ones come always or never."""
-        for name, tokens in sequences.fields.items():
+    def append(self, rows: Split, texts: pa.RecordBatch | None = None) -> None:
+        """Append N rows, and their original texts. What is optional comes always or never."""
+        for name, tokens in rows.sequences.fields.items():
             self._write(f"field.{name}", tokens)
-        for name, column in sequences.static.items():
+        for name, column in rows.sequences.static.items():
             self._write(f"static.{name}", column)
-        self._write("lengths", sequences.lengths.astype(np.int64))
-        self._write("labels", labels.astype(np.int64))
-        self._write("rows", row_numbers.astype(np.int64))
-        for name, values in (("original_lengths", original_lengths), ("groups", groups)):
+        arrays = {"lengths": rows.sequences.lengths, "labels": rows.labels, "rows": rows.row_numbers}
+        for name, values in {**arrays, "original_lengths": rows.original_lengths, "groups": rows.groups}.items():
             if values is not None:
                 self._write(name, values.astype(np.int64))
-        self._write_table(IDS, pa.record_batch([ids], names=["id"]))
+        self._write_table(IDS, pa.record_batch([rows.ids], names=["id"]))
         if texts is not None:
             self._write_table(TEXTS, texts)
-        if group_names is not None:
-            self._write_table(GROUP_NAMES, pa.record_batch([group_names], names=["group"]))
+        if rows.group_names is not None:
+            self._write_table(GROUP_NAMES, pa.record_batch([rows.group_names], names=["group"]))
 
     def _open_table(self, file: str, schema: pa.Schema) -> None:
         self.files[file] = (self.folder / file).open("wb")

@@ -12,6 +12,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import NO_INTEGER, formatted_seconds, formatted_seconds_sql, quote_literal, seconds_sql
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
+from seqclf.settings.data_settings import DataOptions
 
 
 def tokens(path, kind, values="string", width=None, separator=None):
@@ -21,8 +22,7 @@ def tokens(path, kind, values="string", width=None, separator=None):
 
 
 def inferred(path):
-    schema_options = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None}
-    (field,) = build_schema(sample(Source(str(path), "k"), 99), "file", truncate="error", **schema_options).fields
+    (field,) = build_schema(sample(Source(str(path), "k"), 99), "file", DataOptions.build(label="label")).fields
     return field.kind, field.values if field.kind == "category" else field.width
 
 

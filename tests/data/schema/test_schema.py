@@ -7,13 +7,14 @@ from seqclf.data.encoding.declaration import build_schema, stored_schema
 from seqclf.data.encoding.encoders import make_encoder
 from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
+from seqclf.settings.data_settings import DataOptions
 
 LABELS = ["a", "b"] * 5
 
 
 def schema(columns, **options):
-    settings = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None, **options}
-    return build_schema(pa.table({"label": LABELS, **columns}), "t.csv", **{"truncate": "error", **settings})
+    settings = DataOptions.build(**{"label": "label", **options})
+    return build_schema(pa.table({"label": LABELS, **columns}), "t.csv", settings)
 
 
 def inferred(cells, **options):
@@ -75,8 +76,7 @@ def test_a_separator_makes_lists_of_text_but_not_of_brackets():
 )
 def test_inferred_names_are_identifiers(column, name):
     table = pa.table({"y": LABELS, column: [[1]] * 10})
-    options = {"fields": None, "list_separator": None, "max_length": None, "truncate": "error"}
-    (field,) = build_schema(table, "t", label="y", id=None, **options).fields
+    (field,) = build_schema(table, "t", DataOptions.build(label="y")).fields
     assert field.column == column and field.name.isidentifier()
     assert field.name == ("f_id" if column == "_id" else name)
 

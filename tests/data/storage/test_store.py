@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.data.schema.truncation import NO_TRUNCATION
-from seqclf.data.storage.store import SplitWriter, open_split
+from seqclf.data.storage.store import Split, SplitWriter, open_split
 
 ROWS = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=12)
 
@@ -33,7 +33,7 @@ def test_batches_are_read_back_as_one_split(batches):
             for rows in batches:
                 sequences = NO_TRUNCATION.cut_tokens(*ragged(rows))
                 ids = pa.array([f"é{len(row)}" for row in rows])
-                writer.append(sequences, sequences.lengths % 3, ids, np.arange(len(rows)))
+                writer.append(Split(sequences, sequences.lengths % 3, ids, np.arange(len(rows))))
         split = open_split(Path(folder) / "train")
         rows = [row for batch in batches for row in batch]
         offsets, fields, _ = split.sequences
@@ -48,7 +48,7 @@ def test_batches_are_read_back_as_one_split(batches):
 def test_a_shortened_file_does_not_open(tmp_path, name):
     with SplitWriter(tmp_path / "train") as writer:
         sequences = NO_TRUNCATION.cut_tokens(*ragged([[1, 2], [3]]))
-        writer.append(sequences, np.zeros(2), pa.array(["x", "y"]), np.arange(2))
+        writer.append(Split(sequences, np.zeros(2), pa.array(["x", "y"]), np.arange(2)))
     path = tmp_path / "train" / f"{name}.bin"
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(ValueError, match="different lengths"):

@@ -16,7 +16,7 @@ from seqclf.models.auto.statistics_heads import static_ids
 
 def stored(split, folder):
     with SplitWriter(folder) as writer:
-        writer.append(split.sequences, split.labels, split.ids, split.row_numbers)
+        writer.append(split._replace(original_lengths=None, groups=None, texts=None, group_names=None))
     return open_split(folder)
 
 

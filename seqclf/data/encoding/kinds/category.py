@@ -17,29 +17,7 @@ from seqclf.data.encoding.field_encoder import EncodedField
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import CategorySpec
 from seqclf.data.ragged import list_lengths, list_offsets
-from seqclf.data.schema.casts import (
-    NO_INTEGER,
-    TEXT_TYPES,
-    WHOLE_NUMBER_TYPES,
-    boolean_sql,
-    bracketed_numbers,
-    bracketed_texts,
-    element_type,
-    may_hold_others,
-    spelled_sql,
-    split_list,
-    whole_number,
-    whole_numbers,
-)
-from seqclf.data.schema.cell_types import (
-    Spelled,
-    element_type_of,
-    holds_missing,
-    infer_elements,
-    is_missing,
-    is_text,
-    list_cells,
-)
+from seqclf.data.schema import casts, cell_types
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field, Option, choice_option, text_option
 
@@ -72,8 +50,8 @@ class CategoryEncoder(VocabularyEncoder):
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
-        has_empty = is_text(cells.type) and pc.any(pc.equal(cells, "")).as_py()
-        has_words = holds_missing(cells) and _are_integers(cells)
+        has_empty = cell_types.is_text(cells.type) and pc.any(pc.equal(cells, "")).as_py()
+        has_words = cell_types.holds_missing(cells) and _are_integers(cells)
         return {"missing": "value"} if cells.null_count or has_empty or has_words else {}
 
     @classmethod
@@ -83,8 +61,8 @@ class CategoryEncoder(VocabularyEncoder):
             integers = _are_integers(cells) or (pa.types.is_integer(cells.type) and cells.type != pa.uint64())
             values = cells.to_pylist()
         else:
-            integers = infer_elements(cells, field.separator)[0] == "integer"
-            values = [entry for cell in list_cells(cells, field.separator) for entry in cell]
+            integers = cell_types.infer_elements(cells, field.separator)[0] == "integer"
+            values = [entry for cell in cell_types.list_cells(cells, field.separator) for entry in cell]
         integers = integers and field.options.get("values") != "text"
         return replace(field, values="integer" if integers else text_or_boolean(values))
 
@@ -98,25 +76,26 @@ class CategoryEncoder(VocabularyEncoder):
 
     def text_sql(self, cell: str) -> str:
         separator = self.field.separator
-        parts = bracketed_texts(cell) if separator is None else split_list(cell, separator)
+        parts = casts.bracketed_texts(cell) if separator is None else casts.split_list(cell, separator)
         if not self.integers:
             return self._texts_sql(parts, "VARCHAR[]")
-        exact = bracketed_numbers(cell, "BIGINT[]") if separator is None else f"TRY_CAST({parts} AS BIGINT[])"
-        return f"CASE WHEN {may_hold_others(cell, separator)} THEN {whole_numbers(parts)} ELSE {exact} END"
+        exact = casts.bracketed_numbers(cell, "BIGINT[]") if separator is None else f"TRY_CAST({parts} AS BIGINT[])"
+        return f"CASE WHEN {casts.may_hold_others(cell, separator)} THEN {casts.whole_numbers(parts)} ELSE {exact} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
         if not self.integers:
             return self._texts_sql(column, kind)
-        is_whole = WHOLE_NUMBER_TYPES.fullmatch(element_type(kind))
-        return f"TRY_CAST({column} AS BIGINT[])" if is_whole else whole_numbers(column)
+        is_whole = casts.WHOLE_NUMBER_TYPES.fullmatch(casts.element_type(kind))
+        return f"TRY_CAST({column} AS BIGINT[])" if is_whole else casts.whole_numbers(column)
 
     def value_sql(self, value: str, kind: str) -> str:
         if self.integers:
-            return f"TRY_CAST({value} AS BIGINT)" if WHOLE_NUMBER_TYPES.fullmatch(kind) else whole_number(value)
-        if kind not in TEXT_TYPES:
-            return spelled_sql(value, kind)
+            is_whole = casts.WHOLE_NUMBER_TYPES.fullmatch(kind)
+            return f"TRY_CAST({value} AS BIGINT)" if is_whole else casts.whole_number(value)
+        if kind not in casts.TEXT_TYPES:
+            return casts.spelled_sql(value, kind)
         text = f"NULLIF(CAST({value} AS VARCHAR), '')"
-        return boolean_sql(text) if self.field.values == "boolean" else text
+        return casts.boolean_sql(text) if self.field.values == "boolean" else text
 
     def _texts_sql(self, column: str, kind: str) -> str:
         texts = texts_sql(column, kind, self.field.values)
@@ -129,7 +108,7 @@ class CategoryEncoder(VocabularyEncoder):
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         if self.integers:
-            bad = true_rows(pc.fill_null(pc.equal(elements, NO_INTEGER), False))
+            bad = true_rows(pc.fill_null(pc.equal(elements, casts.NO_INTEGER), False))
             reason = f"{NO_WHOLE}; {self.field.key}=number reads quantities, {self.field.key}.values=text codes"
             problems.mark_tokens(bad, row_of_token, self.field.column, reason)
 
@@ -142,7 +121,6 @@ class CategoryEncoder(VocabularyEncoder):
         return self.vocabulary.keys_of(self.codes(column))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        """Encode a canonical column of values or a staged column of provisional codes."""
         column = record_batch.column(self.field.name)
         ids = self.vocabulary.ids_of(pc.list_flatten(column))
         return EncodedField(list_lengths(column), {self.field.name: ids})
@@ -164,8 +142,8 @@ def _are_integers(cells: pa.ChunkedArray) -> bool:
     """Return True for the cells of a text file if all that are not missing are integers as programs write them."""
     if not pa.types.is_large_string(cells.type):
         return False
-    present = [Spelled(cell) for cell in cells.to_pylist() if not is_missing(cell)]
-    return bool(present) and element_type_of([present])[0] == "integer"
+    present = [cell_types.Spelled(cell) for cell in cells.to_pylist() if not cell_types.is_missing(cell)]
+    return bool(present) and cell_types.element_type_of([present])[0] == "integer"
 
 
 def text_or_boolean(values: Iterable[Any]) -> str:
@@ -185,11 +163,11 @@ def text_or_boolean(values: Iterable[Any]) -> str:
 def texts_sql(column: str, kind: str, values: str) -> str:
     """Return SQL that casts the elements of lists (of lists) of the DuckDB type `kind` to texts, as `values` says."""
     nesting = "[]" * max(1, kind.count("["))
-    if element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
+    if casts.element_type(kind) in ('"NULL"', *casts.TEXT_TYPES) or not kind.endswith("]"):
         texts = f"TRY_CAST({column} AS VARCHAR{nesting})"
-        spelled = f"list_transform({texts}, lambda entry: {boolean_sql('entry')})"
+        spelled = f"list_transform({texts}, lambda entry: {casts.boolean_sql('entry')})"
         return spelled if values == "boolean" and nesting == "[]" else texts
-    return spelled_sql(column, kind)
+    return casts.spelled_sql(column, kind)
 
 
 def value_from_python(value: Any, values: str) -> int | str | None:
@@ -210,7 +188,7 @@ def value_from_python(value: Any, values: str) -> int | str | None:
         return _spelled(value)
     if (isinstance(value, float) and value.is_integer()) or type(value) is int:
         return int(value)
-    if is_missing(value):
+    if cell_types.is_missing(value):
         return None
     match = WHOLE_NUMBER.fullmatch(_text(value).strip())
     if match is None:

@@ -16,17 +16,7 @@ from seqclf.data.encoding.kinds.category import NO_WHOLE, texts_sql, value_from_
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, VocabularyEncoder
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
 from seqclf.data.ragged import GOLDEN_GAMMA, is_list, lengths_or_zero, list_lengths, list_offsets, list_values, mix
-from seqclf.data.schema.casts import (
-    NO_INTEGER,
-    TEXT_TYPES,
-    bracketed_texts,
-    element_type,
-    is_nested,
-    plain,
-    quote_identifier,
-    split_list,
-    whole_numbers,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.cell_types import (
     MAX_INTEGER,
     is_number,
@@ -54,8 +44,7 @@ class SetEncoder(VocabularyEncoder):
     - `combine`: `mean`, `sum` or `max` of the vectors of a token's values.
     - `max_values`: maximum number of values of a token; rows with a larger one are rejected.
     - `missing`: with `empty`, a missing token has no values, and missing values within a set are left out.
-    - `separator`: text between the values of a token that is written as one text. Tokens are separated by
-      `data.list_separator`.
+    - `separator`: text between the values of a token in one text; `data.list_separator` is between tokens.
 
     >>> encoder = SetEncoder(Field("codes", "set", ("codes",)))
     >>> train = pa.record_batch({"codes": encoder.stage(pa.array([[["I10", "E11"], ["E11"]]]))})
@@ -78,8 +67,7 @@ class SetEncoder(VocabularyEncoder):
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
         """Return True if the tokens are lists of texts, or lists of integer codes with different lengths.
 
-        Lists of numbers of one length are vectors, except in an event table. The majority of the rows decides, because
-        a few may be damaged.
+        Lists of numbers of one length are vectors, except in an event table. Most rows decide, as a few may be damaged.
         """
         if not events and is_list(cells.type) and not is_list(cells.type.value_type):
             return False  # return early, because it takes long to look at all values
@@ -113,11 +101,8 @@ class SetEncoder(VocabularyEncoder):
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         if is_text(cells.type) and not looks_bracketed(cells) and field.options.get("separator") is None:
             key = f"data.fields.{field.name}"
-            raise InputError(
-                key,
-                "the values of a token are in one text",
-                f"name what separates them: '{key}={{kind: set, separator: \";\"}}'",
-            )
+            remedy = f"name what separates them: '{key}={{kind: set, separator: \";\"}}'"
+            raise InputError(key, "the values of a token are in one text", remedy)
         return replace(field, values=_value_type(cells, field.separator, events))
 
     def describe(self) -> str:
@@ -133,18 +118,18 @@ class SetEncoder(VocabularyEncoder):
 
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
-            tokens = split_list(cell, self.field.separator)
+            tokens = casts.split_list(cell, self.field.separator)
             return f"list_transform({tokens}, lambda token: {self._split_sql('token')})"
-        typed = self._typed_sql(bracketed_texts(cell, depth=2))
+        typed = self._typed_sql(casts.bracketed_texts(cell, depth=2))
         if self.option("separator") is None:
             return typed
-        split = f"list_transform({bracketed_texts(cell)}, lambda token: {self._split_sql('token')})"
+        split = f"list_transform({casts.bracketed_texts(cell)}, lambda token: {self._split_sql('token')})"
         return f"CASE WHEN starts_with({cell}, '[[') THEN {typed} ELSE {split} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
         is_null = kind.startswith('"NULL"')  # True if all cells, or all tokens, are null
-        if is_null or kind == "JSON" or is_nested(element_type(kind)):
-            typed = is_nested(element_type(kind)) and not self.integers
+        if is_null or kind == "JSON" or casts.is_nested(casts.element_type(kind)):
+            typed = casts.is_nested(casts.element_type(kind)) and not self.integers
             return texts_sql(column, kind, self.field.values) if typed else self._typed_sql(column)
         if self.option("separator") is None:
             raise self._single_values(kind)
@@ -152,44 +137,39 @@ class SetEncoder(VocabularyEncoder):
 
     def _single_values(self, kind: str) -> InputError:
         key = f"data.fields.{self.field.name}"
-        return InputError(
-            key,
-            f"the column holds {kind}, a value per token and not several",
-            f"set {key}=category, or the separator of the values in a text: '{key}={{kind: set, separator: \";\"}}'",
-        )
+        written = f"'{key}={{kind: set, separator: \";\"}}'"
+        remedy = f"set {key}=category, or the separator of the values in a text: {written}"
+        return InputError(key, f"the column holds {kind}, a value per token and not several", remedy)
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
-        is_list = kind.endswith("]") and not is_nested(element_type(kind))
-        if is_nested(kind) and not is_list:
-            raise InputError(
-                where,
-                f"column '{column}' holds {kind}, but with data.group_by a set is one list of values",
-                f"name another column than data.fields.{self.field.name}",
-            )
-        if not is_list and kind not in (*TEXT_TYPES, '"NULL"') and self.option("separator") is None:
+        is_list = kind.endswith("]") and not casts.is_nested(casts.element_type(kind))
+        if casts.is_nested(kind) and not is_list:
+            problem = f"column '{column}' holds {kind}, but with data.group_by a set is one list of values"
+            raise InputError(where, problem, f"name another column than data.fields.{self.field.name}")
+        if not is_list and kind not in (*casts.TEXT_TYPES, '"NULL"') and self.option("separator") is None:
             raise self._single_values(kind)
         # If single JSON values are cast to text, their quotes remain. If one JSON list is cast, the quotes are dropped.
-        value = f"to_json({quote_identifier(column)})" if kind.startswith("JSON[") else plain(column, kind)
+        value = f"to_json({casts.quote_identifier(column)})" if kind.startswith("JSON[") else casts.plain(column, kind)
         return self.value_sql(value, kind)
 
     def value_sql(self, value: str, kind: str) -> str:
-        if is_nested(kind) or kind == '"NULL"':
+        if casts.is_nested(kind) or kind == '"NULL"':
             return self._values_sql(value) if self.integers else texts_sql(value, kind, self.field.values)
-        if kind in TEXT_TYPES and self.option("separator") is None:
-            return self._values_sql(bracketed_texts(f"NULLIF(trim({value}), '')"))
+        if kind in casts.TEXT_TYPES and self.option("separator") is None:
+            return self._values_sql(casts.bracketed_texts(f"NULLIF(trim({value}), '')"))
         return self._split_sql(f"CAST({value} AS VARCHAR)")
 
     def _split_sql(self, text: str) -> str:
         """Return SQL that splits the text of one token into its values. Empty values are left out."""
-        parts = f"list_filter({split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
+        parts = f"list_filter({casts.split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
         return self._values_sql(parts)
 
     def _typed_sql(self, tokens: str) -> str:
         texts = f"TRY_CAST({tokens} AS VARCHAR[][])"
-        return f"list_transform({texts}, lambda token: {whole_numbers('token')})" if self.integers else texts
+        return f"list_transform({texts}, lambda token: {casts.whole_numbers('token')})" if self.integers else texts
 
     def _values_sql(self, values: str) -> str:
-        return whole_numbers(values) if self.integers else f"TRY_CAST({values} AS VARCHAR[])"
+        return casts.whole_numbers(values) if self.integers else f"TRY_CAST({values} AS VARCHAR[])"
 
     def element_from_python(self, entry: Any) -> Any:
         if entry is None:
@@ -207,18 +187,14 @@ class SetEncoder(VocabularyEncoder):
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         name, column = self.field.name, self.field.column
         counts = lengths_or_zero(elements)
-        values = pc.list_flatten(elements)
+        values, token_of_value = pc.list_flatten(elements), np.repeat(np.arange(len(counts)), counts)
         if values.null_count and not self.may_miss:
-            tokens = np.unique(np.repeat(np.arange(len(counts)), counts)[true_rows(values.is_null())])
-            reason = (
-                f"has a value that is missing or no {self.field.values} (set data.fields.{name}.missing=empty if "
-                "values may be missing)"
-            )
+            tokens = np.unique(token_of_value[true_rows(values.is_null())])
+            remedy = f"(set data.fields.{name}.missing=empty if values may be missing)"
+            reason = f"has a value that is missing or no {self.field.values} {remedy}"
             problems.mark_tokens(tokens, row_of_token, column, reason)
         if self.integers:
-            odd = np.repeat(np.arange(len(counts)), counts)[
-                true_rows(pc.fill_null(pc.equal(values, NO_INTEGER), False))
-            ]
+            odd = token_of_value[true_rows(pc.fill_null(pc.equal(values, casts.NO_INTEGER), False))]
             problems.mark_tokens(np.unique(odd), row_of_token, column, NO_WHOLE)
         limit = self.option("max_values")
         reason = f"has a token of more than {limit} values; raise data.fields.{name}.max_values"
@@ -256,7 +232,6 @@ class SetEncoder(VocabularyEncoder):
         return list_values(pc.list_flatten(column))
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
-        """Encode a canonical column of values or a staged column of provisional codes."""
         column = record_batch.column(self.field.name)
         counts, values = self._values(column)
         ids = self.vocabulary.ids_of(values)

@@ -246,11 +246,8 @@ def untrained(kind: str, lowercase: bool) -> tokenizers.Tokenizer:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     else:
         tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = (
-            pre_tokenizers.BertPreTokenizer()
-            if kind == "word"
-            else pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
-        )
+        characters = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer() if kind == "word" else characters
     normalizer = [normalizers.NFC(), normalizers.Lowercase()] if lowercase else [normalizers.NFC()]
     tokenizer.normalizer = normalizers.Sequence(normalizer)
     return tokenizer
@@ -292,13 +289,11 @@ def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[
                 raise InputError(f"{file}: line {number}", "is not a word followed by numbers", "fix it") from None
             size = size or len(vector)
             if len(vector) != size or not np.isfinite(vector).all():
-                raise InputError(
-                    f"{file}: line {number}", f"has {len(vector)} numbers where {size} are expected", "fix it"
-                )
+                problem = f"has {len(vector)} numbers where {size} are expected"
+                raise InputError(f"{file}: line {number}", problem, "fix it")
             vectors[word] = vector
             previous = word
     if not vectors:
-        raise InputError(
-            f"{key}={path}", "has no vector for any word of the training texts", "check file and lowercase"
-        )
+        problem = "has no vector for any word of the training texts"
+        raise InputError(f"{key}={path}", problem, "check file and lowercase")
     return list(vectors), np.stack(list(vectors.values()))

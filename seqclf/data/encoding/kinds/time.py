@@ -18,24 +18,7 @@ from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import is_list, list_lengths, list_values
-from seqclf.data.schema.casts import (
-    ANY,
-    DATE_TIME,
-    LOCAL,
-    OFFSET,
-    OTHER_CLOCK,
-    UNITS,
-    ZONED,
-    element_type,
-    formatted_seconds,
-    has_zone,
-    is_other_clock,
-    is_time_format,
-    quote_identifier,
-    seconds_from_text,
-    split_list,
-    time_in_seconds,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.cell_types import holds_times, is_text, list_cells, looks_timed
 from seqclf.data.schema.problems import Problems, check_numbers, true_rows
 from seqclf.data.schema.schema import Field, Option, choice_option, text_option
@@ -43,6 +26,7 @@ from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
 
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # dict cycle → period in seconds
+CYCLE_LIST, FORMAT_EXAMPLE = f"a list of {[*CYCLES]}", "such as %d.%m.%Y %H:%M"  # allowed values in errors
 RESOLUTION_QUANTILE = 0.05
 MIN_GAP = 1e-5  # fraction of the resolution; a smaller decoded gap is a rounding error around 0
 MICROSECONDS = 6  # number of decimal places to which float64 seconds since 1970 are precise
@@ -53,8 +37,7 @@ class TimeEncoder(ListEncoder):
 
     The gap is the time in seconds since the previous token, 0 for the first one, negative if time decreases.
     `resolution` is the 5 % quantile of the positive gaps of a sample of training tokens, which suits microseconds as
-    well as years. Each cycle in the option `cycles` (hour, weekday) adds the sine and the cosine of the position within
-    it.
+    well as years. Each cycle in the option `cycles` (hour, weekday) adds the sine and the cosine of the position.
 
     >>> gap = TimeEncoder(Field("at", "time", ("at",)))
     >>> train = pa.record_batch({"at": pa.array([[0.0, 1.0, 100.0]])})
@@ -64,15 +47,11 @@ class TimeEncoder(ListEncoder):
     """
 
     options: ClassVar[Mapping[str, Option]] = {
-        "clock": choice_option(ANY, ANY, ZONED, LOCAL),
-        "unit": choice_option("second", *UNITS),
-        "cycles": Option(
-            (), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), f"a list of {[*CYCLES]}"
-        ),
+        "clock": choice_option(casts.ANY, casts.ANY, casts.ZONED, casts.LOCAL),
+        "unit": choice_option("second", *casts.UNITS),
+        "cycles": Option((), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), CYCLE_LIST),
         "separator": text_option(),
-        "format": Option(
-            None, lambda value: isinstance(value, str) and is_time_format(value), "such as %d.%m.%Y %H:%M"
-        ),
+        "format": Option(None, lambda value: isinstance(value, str) and casts.is_time_format(value), FORMAT_EXAMPLE),
     }
 
     element_type = pa.float64()
@@ -91,13 +70,13 @@ class TimeEncoder(ListEncoder):
     @classmethod
     def completed(cls, field: Field, cells: pa.ChunkedArray, events: bool) -> Field:
         clock = field.options.get("clock") or _clock_of(field, cells, events)
-        return replace(field, width=1, options={**field.options, **({} if clock == ANY else {"clock": clock})})
+        return replace(field, width=1, options={**field.options, **({} if clock == casts.ANY else {"clock": clock})})
 
     def text_sql(self, cell: str) -> str:
-        return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
+        return self.elements_sql(casts.split_list(cell, self.field.separator), "VARCHAR[]")
 
     def elements_sql(self, column: str, kind: str) -> str:
-        element = element_type(kind)
+        element = casts.element_type(kind)
         if element == "JSON":
             column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
         return f"list_transform({column}, lambda entry: {self._seconds('entry', element)})"
@@ -106,37 +85,36 @@ class TimeEncoder(ListEncoder):
         return self._seconds(value, kind)
 
     def _seconds(self, value: str, kind: str) -> str:
-        return time_in_seconds(value, kind, self.option("unit"), self.option("format"), self.option("clock"))
+        return casts.time_in_seconds(value, kind, self.option("unit"), self.option("format"), self.option("clock"))
 
     def element_from_python(self, entry: Any) -> float | None:
         """Return a time as seconds since 1970, or a duration as seconds. A text is read like a text cell of a table.
 
-        A time without a zone is read as UTC; one of another clock than the field's becomes OTHER_CLOCK. Numbers have
-        the option `unit`.
+        A time without a zone is read as UTC; one of another clock becomes OTHER_CLOCK. Numbers have the option `unit`.
         """
         if isinstance(entry, np.datetime64):
             entry = entry.astype("datetime64[us]").item()
         pattern = self.option("format") if isinstance(entry, str) else None
-        is_zoned = getattr(entry, "tzinfo", None) is not None if pattern is None else has_zone(pattern)
-        if (pattern is not None or isinstance(entry, date)) and is_other_clock(self.option("clock"), zoned=is_zoned):
-            return OTHER_CLOCK
+        zoned = getattr(entry, "tzinfo", None) is not None if pattern is None else casts.has_zone(pattern)
+        if (pattern is not None or isinstance(entry, date)) and casts.is_other_clock(self.option("clock"), zoned=zoned):
+            return casts.OTHER_CLOCK
         if isinstance(entry, datetime):
             return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
         if isinstance(entry, date):
             return datetime(entry.year, entry.month, entry.day, tzinfo=UTC).timestamp()
         if pattern is not None:
-            return formatted_seconds(entry, pattern)
+            return casts.formatted_seconds(entry, pattern)
         if isinstance(entry, str):
-            return seconds_from_text(entry, self.option("unit"), self.option("clock"))
-        return None if entry is None else float(entry) * UNITS[self.option("unit")]
+            return casts.seconds_from_text(entry, self.option("unit"), self.option("clock"))
+        return None if entry is None else float(entry) * casts.UNITS[self.option("unit")]
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        bad = true_rows(pc.fill_null(pc.equal(elements, OTHER_CLOCK), False))
+        bad = true_rows(pc.fill_null(pc.equal(elements, casts.OTHER_CLOCK), False))
         problems.mark_tokens(bad, row_of_token, self.field.column, self._clock_reason())
         check_numbers(elements, row_of_token, self.field, problems, may_miss=False, finite_as=np.float64)
 
     def _clock_reason(self) -> str:
-        is_zoned, name = self.option("clock") == ZONED, quote_identifier(self.field.column)
+        is_zoned, name = self.option("clock") == casts.ZONED, casts.quote_identifier(self.field.column)
         has, lacks, kind = ("with", "without", "") if is_zoned else ("without", "with", "TZ")
         return (
             f"has a time {lacks} a time zone, where the field has times {has} one; convert it by SQL (data.query in "
@@ -147,8 +125,7 @@ class TimeEncoder(ListEncoder):
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """Return (S,) keys of tokens, made from the seconds since the first token of the sequence, whatever its date.
 
-        With the option `cycles`, they are made from the time itself, because the model also gets the hour or the
-        weekday.
+        With the option `cycles`, they are made from the time itself, as the model also gets the hour or the weekday.
         """
         lengths, seconds = list_lengths(column), list_values(column)
         if not self.periods and len(seconds):
@@ -234,14 +211,14 @@ def _clock_of(field: Field, cells: pa.ChunkedArray, events: bool) -> str:
     """Return the clock of most times: ZONED, LOCAL, or ANY for numbers and durations."""
     kind, pattern = cells.type.value_type if is_list(cells.type) else cells.type, field.options.get("format")
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return ZONED if getattr(kind, "tz", None) else LOCAL
+        return casts.ZONED if getattr(kind, "tz", None) else casts.LOCAL
     if isinstance(pattern, str) and is_text(kind):
-        return ZONED if has_zone(pattern) else LOCAL
+        return casts.ZONED if casts.has_zone(pattern) else casts.LOCAL
     values = cells.to_pylist() if events else chain.from_iterable(list_cells(cells, field.separator))
     texts = [value for value in values if isinstance(value, str)]
-    forms = (DATE_TIME + OFFSET, DATE_TIME)
+    forms = (casts.DATE_TIME + casts.OFFSET, casts.DATE_TIME)
     zoned, local = (sum(re.fullmatch(form, text) is not None for text in texts) for form in forms)
-    return ANY if not zoned + local else ZONED if zoned > local else LOCAL
+    return casts.ANY if not zoned + local else casts.ZONED if zoned > local else casts.LOCAL
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:

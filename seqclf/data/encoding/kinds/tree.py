@@ -16,14 +16,7 @@ from seqclf.data.encoding.running_text import RunningTextEncoder
 from seqclf.data.encoding.trees import LISTS, PARTIAL, MalformedError, Tree, binarize, parse, parse_indexed, shown
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.ragged import hash_bytes
-from seqclf.data.schema.casts import (
-    TEXT_TYPES,
-    WHOLE_NUMBER_TYPES,
-    element_type,
-    plain,
-    split_list,
-    whole_numbers_or_texts,
-)
+from seqclf.data.schema import casts
 from seqclf.data.schema.cell_types import is_text, looks_bracketed
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field, Option, choice_option, count_option, flag_option
@@ -85,28 +78,28 @@ class TreeEncoder(RunningTextEncoder):
         parts, missing = [], []
         for name, column in zip(LISTS, self.field.columns, strict=False):
             kind = types[column]
-            if kind not in (*TEXT_TYPES, NO_TYPE) and not kind.endswith("]"):
+            if kind not in (*casts.TEXT_TYPES, NO_TYPE) and not kind.endswith("]"):
                 raise InputError(
                     where,
                     f"column '{column}' holds {kind}, not lists",
                     f"data.fields.{self.field.name}.columns names the lists of the tokens and of their parents' "
                     "indices",
                 )
-            cells = plain(column, kind)
+            cells = casts.plain(column, kind)
             parts.append(f"{name} := {self._part_sql(name, cells, kind)}")
-            missing.append(f"NULLIF(trim({cells}), '') IS NULL" if kind in TEXT_TYPES else f"{cells} IS NULL")
+            missing.append(f"NULLIF(trim({cells}), '') IS NULL" if kind in casts.TEXT_TYPES else f"{cells} IS NULL")
         lists = f"CAST(to_json(struct_pack({', '.join(parts)})) AS VARCHAR)"
         return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
 
     def _part_sql(self, name: str, cells: str, kind: str) -> str:
         """Return the SQL of one list of a tree. Wrong types are kept: `parse_indexed` can tell them from null."""
-        is_text = kind in TEXT_TYPES
+        is_text = kind in casts.TEXT_TYPES
         is_split = is_text and self.field.separator is not None and kind != "JSON"
-        items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
+        items = casts.split_list(f"trim({cells})", self.field.separator) if is_split else cells
         if name != "parents":
             items = f"TRY_CAST({items} AS VARCHAR[])"
-        elif not WHOLE_NUMBER_TYPES.fullmatch(element_type(kind)):
-            items = whole_numbers_or_texts(items)
+        elif not casts.WHOLE_NUMBER_TYPES.fullmatch(casts.element_type(kind)):
+            items = casts.whole_numbers_or_texts(items)
         return f"COALESCE(to_json({items}), to_json({cells}))" if is_text else items
 
     @property

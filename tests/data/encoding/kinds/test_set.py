@@ -21,6 +21,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema
 from seqclf.data.schema.truncation import Truncation
 from seqclf.errors import InputError
+from seqclf.settings.data_settings import DataOptions
 
 VALUES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=5)
 ROWS = st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=1, max_size=6)
@@ -203,13 +204,13 @@ def test_codes_beyond_64_bits_are_texts(events):
 )
 def test_lists_of_texts_and_of_codes_are_sets_and_other_lists_are_not(cells, kind, values):
     table = pa.table({"x": pa.array(cells), "label": ["a"] * len(cells)})
-    options = {"id": None, "fields": None, "list_separator": None, "max_length": None, "truncate": "error"}
-    (field,) = build_schema(table, "t", label="label", **options).fields
+    options = DataOptions.build(label="label")
+    (field,) = build_schema(table, "t", options).fields
     assert (field.kind, field.values) == (kind, values)
     spellings = [json.dumps] if kind == "category" else [json.dumps, str, unquoted]  # of JSON, Python and DuckDB
     for write_cell in spellings:
         texts = pa.table({"x": list(map(write_cell, cells)), "label": ["a"] * len(cells)})
-        (field,) = build_schema(texts, "t", label="label", **options).fields
+        (field,) = build_schema(texts, "t", options).fields
         assert field.kind == kind
 
 
@@ -285,9 +286,9 @@ def test_sets_are_typed_as_json_or_with_their_separator():
 
 def test_a_text_without_a_separator_is_refused():
     table = pa.table({"x": ["a b|c", "a|b"], "label": ["a", "b"]})
-    keys = {"id": None, "fields": {"x": "set"}, "list_separator": "|", "max_length": None, "truncate": "error"}
+    options = DataOptions.build(label="label", fields={"x": "set"}, list_separator="|")
     with pytest.raises(InputError, match=r"data\.fields\.x=\{kind: set"):
-        build_schema(table, "t", label="label", **keys)
+        build_schema(table, "t", options)
 
 
 def test_integers_that_a_cast_would_round_are_refused(tmp_path):
