@@ -96,9 +96,8 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
         some = predictions.part(int(rows[0]), int(rows[-1]) + 1)
         usable = np.flatnonzero(some.lengths > 0)
         sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
-        contributions = occlude(
-            classifier.encoders, sequences, _score(classifier, some.predicted[usable]), by_field=by_field
-        )
+        score = _score(classifier, some.predicted[usable])
+        contributions = occlude(classifier.encoders, sequences, score, by_field=by_field)
         kept = some.kept
         skipped = some.lengths - kept if truncation.side == "keep_last" else np.zeros_like(kept)
         positions = np.arange(1, int(kept.sum()) + 1) - np.repeat(np.cumsum(kept) - kept - skipped, kept)
@@ -126,9 +125,8 @@ def explain_source(
     classifier: BundleModel, source: Source, *, by_field: bool, run: RunWindows = run_windows
 ) -> Iterator[Result]:
     """Explain the rows of a source. Yield the results in the order of the rows. `run`: see `run_windows`."""
-    title = f"explaining {source.short_name}"
     return run(
-        source_windows(classifier.schema, source, title=title, unit=UNIT, window_rows=WINDOW_ROWS),
+        source_windows(classifier.schema, source, verb="explaining", unit=UNIT, window_rows=WINDOW_ROWS),
         lambda windows: (
             list(explain_batch(classifier, window.columns, window.first_row, by_field=by_field)) for window in windows
         ),
@@ -154,8 +152,8 @@ def explanations_schema(classifier: BundleModel, ids: pa.DataType | None, *, by_
     `error`, and `contribution_<field>` for each static field, with the same value in all tokens of a row, and with
     `by_field` for each field of `apart_fields`.
     """
-    columns = [("id", ids or pa.int64()), ("prediction", classifier.labels.type), ("probability", pa.float64())]
-    columns += [("position", pa.int64())]
+    columns = [("id", ids or pa.int64()), ("prediction", classifier.labels.type)]
+    columns += [("probability", pa.float64()), ("position", pa.int64())]
     columns += [("parent", pa.int64())] if classifier.reads_trees else []
     columns += [("token", pa.string()), ("contribution", pa.float64())]
     names = [*(apart_fields(classifier.encoders) if by_field else []), *static_of(classifier.encoders)]
@@ -212,8 +210,7 @@ def explain_shown(
 ) -> DescribedRow:
     """Return a row of a report page with its contributions to class `predicted`.
 
-    They are those of each shown token and of each static field. A row for which the model would have to read more than
-    `MAX_TOKENS` tokens has none. `fields`: see `row_inputs`.
+    They are those of each shown token and static field, none for more than `MAX_TOKENS` tokens to read.
     """
     arrays = {spec["name"]: fields[spec["name"]] for spec in classifier.specs if not spec.get("static")}
     static = {name: fields[name] for name in static_of(classifier.encoders)}

@@ -18,7 +18,7 @@ from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import BASES, RULES, Decision
+from seqclf.evaluation.decision import BASES, HELD_OUT, RULES, Decision, Guarantee
 from seqclf.evaluation.thresholds import ROWS, STATEMENTS, SURE
 from seqclf.settings.typed_text import similar_file
 from seqclf.system.json_result import JsonObject
@@ -35,12 +35,10 @@ TARGET = {
     "label": str,
     "target": POSITIVE,
     "confidence": (SHARE, None),
+    "statement": one_of(*STATEMENTS),
     "backed": bool,
     "rows": COUNT,
     "needed": (COUNT, None),
-}
-TARGET_OPTIONAL = {  # keys that are left out without a value
-    "statement": one_of(*STATEMENTS),
     "basis": one_of(*BASES),
     "approximate": (bool, None),
     "conflict": (bool, None),
@@ -55,7 +53,7 @@ DECISION = {
     "threshold": (SHARE, None),
     "offsets": ([float], None),
     "temperature": POSITIVE,
-    "targets": [TARGET],
+    "targets": [dict],
 }
 SHAPE = {
     "classes": [str],
@@ -76,14 +74,15 @@ OPTIONAL = {"step": {"states": [STATE], "outputs": [str]}, "recipe": {"data": di
 
 
 def encoder_file(field: str) -> str:
-    """Return the path of a field's encoder, inside of the bundle folder, as the name is an identifier."""
+    """Return the path of a field's encoder in the bundle, as the name is an identifier."""
     return f"encoders/{field}.json"
 
 
 def write_manifest(folder: Path, content: JsonObject) -> None:
     """Write `manifest.json` into `folder`, with `content` and the hash of every other file in the folder."""
     # The names are sorted, so that the same files give the same manifest on every file system.
-    files = {name: _sha256(folder / name) for name in sorted(_file_names(folder) - {NAME})}
+    names = sorted(_file_names(folder) - {NAME})
+    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
     manifest = {"format": FORMAT, **content, "files": files}
     manifest["digest"] = _digest(manifest)
     (folder / NAME).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -92,9 +91,7 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
 def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
     """Return the manifest of a bundle, and a dict path → bytes of the files that prediction needs.
 
-    The hash of a file is that of the returned bytes, because a second read could give others. If another process
-    replaces the bundle during the call, all files belong to the same bundle. Raises InputError if a file is missing or
-    was changed.
+    All are of one bundle, even if another process replaces it. Raises InputError if a file is missing or was changed.
     """
     manifest = _read_description(folder)
     try:
@@ -154,9 +151,8 @@ def _read_signed(folder: Path) -> JsonObject:
 def _read_files(folder: Path, manifest: JsonObject, read: Collection[str]) -> dict[str, bytes]:
     """Compare the hash of every file with the manifest. Return the content of the files `read`."""
     if unlisted := sorted(_file_names(folder) - {NAME, *manifest["files"]}):
-        raise InputError(
-            f"bundle={folder}", f"{NAME} does not list {unlisted[0]}", "move it out of the bundle, or export it anew"
-        )
+        remedy = "move it out of the bundle, or export it anew"
+        raise InputError(f"bundle={folder}", f"{NAME} does not list {unlisted[0]}", remedy)
     contents = {}
     for name, expected in manifest["files"].items():
         path = folder / name
@@ -164,7 +160,7 @@ def _read_files(folder: Path, manifest: JsonObject, read: Collection[str]) -> di
             raise InputError(f"bundle={folder}", f"{name} is missing", COPY_AGAIN)
         try:
             with path.open("rb") as file:
-                if name in read:
+                if name in read:  # a second read could give other bytes than those with the hash
                     contents[name] = file.read()
                     actual = hashlib.sha256(contents[name]).hexdigest()
                 else:
@@ -188,11 +184,10 @@ def check_decision(manifest: Mapping[str, Any]) -> None:
     require(manifest, {key: SHAPE[key] for key in ("classes", "positive", "decision")})
     classes, decision = manifest["classes"], manifest["decision"]
     for number, target in enumerate(decision["targets"]):
-        shape = {key: shape for key, shape in TARGET_OPTIONAL.items() if key in target}
-        if target["rule"] != "cost":
-            shape["target"] = SHARE
-            if target.get("statement", SURE if target["backed"] else ROWS) == SURE:
-                shape["confidence"] = SHARE
+        default = {"statement": SURE if target.get("backed") else ROWS, "basis": HELD_OUT}
+        is_share, target = target.get("rule") != "cost", {**default, **dict.fromkeys(Guarantee.OMIT_NONE), **target}
+        shape = TARGET | ({"target": SHARE} if is_share else {})
+        shape |= {"confidence": SHARE} if is_share and target["statement"] == SURE else {}
         require(target, shape, f"decision.targets[{number}]")
         if target["label"] not in classes:
             raise InputError("decision.targets", "must have a label of the classes each")
@@ -225,11 +220,6 @@ def _file_names(folder: Path) -> set[str]:
     """Return the relative paths of all files and symbolic links below a folder. Linked folders are not searched."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {path.relative_to(folder).as_posix() for path in paths}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _digest(manifest: JsonObject) -> str:

@@ -14,18 +14,27 @@ import pyarrow as pa
 from seqclf.bundle.drift import NO_LIMITS, InputLimits, RowSample
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, no_prediction, predictions_table, row_ids
-from seqclf.bundle.python_rows import PythonRows, require_unchanged_fields
+from seqclf.bundle.python_rows import PythonRows
 from seqclf.bundle.reference_data import PredictedRows, ReferenceData
 from seqclf.bundle.sequence_reader import MemoryEstimate, ReaderLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
-from seqclf.bundle.windows import TABLE, RunWindows, Window, run_windows, source_windows, table_source
+from seqclf.bundle.windows import (
+    NO_LABELS,
+    TABLE,
+    LabelColumns,
+    RunWindows,
+    Window,
+    run_windows,
+    source_windows,
+    table_source,
+)
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import StrangeMeasures, check_encoded_lengths, check_rows
 from seqclf.data.field_spec import tree_spec
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
-from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.queries import passes_through
 from seqclf.data.reading.sources import Source, fetched
 from seqclf.data.schema.casts import GROUP
 from seqclf.data.schema.rows import SourceRows
@@ -107,11 +116,8 @@ class BundleModel:
     def open_step(self) -> StepModel:
         """Open the model that reads chunks of tokens."""
         if self._step is None:
-            raise InputError(
-                f"bundle={self.folder}",
-                "its model reads whole sequences only",
-                "recurrent ones do not, if trained with model.bidirectional=false and model.members=1",
-            )
+            remedy = "recurrent ones do not, if trained with model.bidirectional=false and model.members=1"
+            raise InputError(f"bundle={self.folder}", "its model reads whole sequences only", remedy)
         return open_step(self.folder, self.manifest, self.specs, device=self.device, content=self._step)
 
     def sequence_predictions(
@@ -127,10 +133,8 @@ class BundleModel:
                 index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
                 result["prediction"], result["probability"] = labels[index], probabilities[index]
                 result["probabilities"] = dict(zip(labels, probabilities, strict=True))
-            for name, values in predictions.extra.items():
+            for name, values in (*predictions.extra.items(), *predictions.strange.items()):
                 result[name] = None if error else values[row].tolist()  # type: ignore[literal-required]
-            for name, values in predictions.strange.items():
-                result[name] = None if error else float(values[row])  # type: ignore[literal-required]
             results.append(result)
         return results
 
@@ -141,27 +145,16 @@ class BundleModel:
         logits = np.where(finite[:, None], logits, np.nan)
         probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(np.nan_to_num(logits))
         one = finite.astype(np.int64)  # a length above 0, as of any predicted row
-        return self.sequence_predictions(
-            Predictions(logits, probabilities, predicted, one, one, errors), [None] * len(logits)
-        )
+        rows = Predictions(logits, probabilities, predicted, one, one, errors)
+        return self.sequence_predictions(rows, [None] * len(logits))
 
     def parse(self, text: str) -> Any:
         """Parse a sequence of the command line: free text, or tokens as JSON or as in a cell of the data file."""
         return self.encoders[self.schema.fields[0].name].parse(text)
 
-    def windows(
-        self,
-        source: Source,
-        label: str | None = None,
-        table: LabelTable | None = None,
-        group: str | None = None,
-        time: str | None = None,
-    ) -> Iterator[Window]:
+    def windows(self, source: Source, columns: LabelColumns = NO_LABELS) -> Iterator[Window]:
         """Read a source in windows of `WINDOW_ROWS` rows, for `predict_batch`. See `source_windows`."""
-        title = f"predicting {source.short_name}"
-        return source_windows(
-            self.schema, source, label, table, group, time, title=title, unit="rows", window_rows=WINDOW_ROWS
-        )
+        return source_windows(self.schema, source, columns, verb="predicting", unit="rows", window_rows=WINDOW_ROWS)
 
     def table_source(self, data: Any) -> Source:
         """Return a source that reads the rows of a table (see `windows.table_source`), or of the file of a path."""
@@ -179,9 +172,15 @@ class BundleModel:
             yield self.python_rows.to_columns(sequences[start : start + step])
 
     def require_unchanged_fields(self) -> None:
-        """Raise InputError if `data.query` of the bundle, which is not applied to Python rows, changes the fields."""
-        remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
-        require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
+        """Raise InputError if `data.query` of the bundle, which is not applied to Python rows, changes the fields.
+
+        It would be unclear if a row holds the value before or after the query.
+        """
+        query = self.manifest["reader"]["query"]
+        if query is not None and not passes_through(query, [column for _, column in self.schema.columns]):
+            problem = "its data.query changes the fields, and is applied to tables and files only"
+            remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
+            raise InputError(f"bundle={self.folder}", problem, remedy)
 
     def predict_rows(self, sequences: Sequence[Any], limits: InputLimits = NO_LIMITS) -> Iterator[SequencePrediction]:
         """Predict Python rows, within limits. A few rows that need no conversion are encoded without Arrow."""
@@ -209,42 +208,25 @@ class BundleModel:
         logits, extra = self.read(sequences)
         if not np.isfinite(logits).all():
             return None
-        return Predictions(
-            logits,
-            self.decision.probabilities(logits),
-            self.decision.choose(logits),
-            sequences.lengths,
-            sequences.lengths,
-            [None] * len(sequences),
-            extra,
-            self.strange.measure(sequences).columns,
-        )
+        probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(logits)
+        lengths, strange = sequences.lengths, self.strange.measure(sequences).columns
+        return Predictions(logits, probabilities, predicted, lengths, lengths, [None] * len(lengths), extra, strange)
 
     def predict_source(
-        self,
-        source: Source,
-        label: str | None = None,
-        table: LabelTable | None = None,
-        group: str | None = None,
-        sample: RowSample | None = None,
-        time: str | None = None,
+        self, source: Source, columns: LabelColumns = NO_LABELS, sample: RowSample | None = None
     ) -> Iterator[tuple[SourceRows, Predictions]]:
         """Predict the rows of a source, one window of `WINDOW_ROWS` rows after the other. Raises InputError for SQL.
 
-        `label`, `group`, `time`: names of the columns of labels, groups and times (see `source_windows`). `table`:
-        label table to join with the rows by id, in place of `label`. `sample`: see `predict_columns`.
+        `columns`: those of labels, groups and times. `sample`: see `predict_columns`.
         """
-        return (
-            (window.rows, self.predict_columns(window.columns, sample))
-            for window in self.windows(source, label, table, group, time)
-        )
+        windows = self.windows(source, columns)
+        return ((window.rows, self.predict_columns(window.columns, sample)) for window in windows)
 
     def predict_batch(self, columns: pa.RecordBatch, first_row: int, sample: RowSample | None = None) -> Result:
         """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
 
-        A prediction does not depend on other windows, so windows may be predicted in any order and in any process.
-        `columns`: canonical columns with N rows (see `Window.columns`). `first_row`: number of the first row, from 1;
-        without a column `id`, row numbers are the ids. `sample`: see `predict_columns`.
+        Windows may be predicted in any order and in any process. `columns`: canonical columns (see `Window.columns`).
+        `first_row`: number of the first row, from 1; without a column `id`, row numbers are the ids.
         """
         predictions = self.predict_columns(columns, sample)
         table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
@@ -271,9 +253,8 @@ class BundleModel:
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             check_encoded_lengths(rows, original_lengths, self.schema, problems)
-            for row, reason in (
-                self.memory_estimate.errors(sequences) if self.memory_estimate is not None else {}
-            ).items():
+            too_large = {} if self.memory_estimate is None else self.memory_estimate.errors(sequences)
+            for row, reason in too_large.items():
                 problems.mark(rows[[row]], self.schema.token_fields[0].column, reason)
             found = self.strange.measure(sequences)
             tokens += sequences.offsets[-1], found.unknown_tokens, found.far_tokens

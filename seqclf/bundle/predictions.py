@@ -35,7 +35,6 @@ class SequencePrediction(TypedDict):
 
 
 def no_prediction(error: str | None) -> SequencePrediction:
-    """Return the prediction of a rejected sequence."""
     return {"prediction": None, "probability": None, "probabilities": None, "error": error}
 
 
@@ -87,9 +86,8 @@ def predictions_table(predictions: Predictions, classes: list[str], labels: pa.A
 class Counts(NamedTuple):
     """Numbers of rows and tokens in a block of rows.
 
-    `refused`: rows with an error and no prediction. `tokens`: of the predicted rows, after truncation. `encoded`:
-    including tokens of rows that are rejected after the encoding. `unknown`: encoded tokens with a value
-    that was not in the training data. `far`: encoded tokens with a far number (see `StrangeValues`).
+    `refused`: rows with an error and no prediction. `tokens`: of the predicted rows, after truncation. `encoded`: with
+    those of rows that are rejected later. `unknown`, `far`: encoded tokens with such a value (see `StrangeValues`).
     """
 
     rows: int = 0
@@ -100,11 +98,7 @@ class Counts(NamedTuple):
     far: int = 0
 
     def plus(self, other: Counts) -> Counts:
-        """Return the sums of these counts and `other`.
-
-        >>> Counts(3, 1).plus(Counts(2, tokens=9))
-        Counts(rows=5, refused=1, tokens=9, encoded=0, unknown=0, far=0)
-        """
+        """Return the sums of these counts and `other`."""
         return Counts(*map(add, self, other))
 
 
@@ -127,8 +121,7 @@ class Predictions(NamedTuple):
     `logits`, `probabilities`: (N, C), NaN in rejected rows. `predicted`: (N,) index of each row's predicted class, -1
     for a rejected row. `lengths`, `kept`: (N,) tokens before and after truncation, 0 for a rejected row. `errors`:
     reason for the rejection, None for a predicted row. `extra`: dict name of another output → (N,) or (N, D), 0 for a
-    rejected row. `strange`: dict column name → (N,) float32 measures of strange values
-    (see `StrangeValues`). `encoded`, `unknown`, `far`: see `Counts`.
+    rejected row. `strange`: dict column name → (N,) float32 measures (see `StrangeValues`). For others see `Counts`.
     """
 
     logits: np.ndarray
@@ -146,24 +139,15 @@ class Predictions(NamedTuple):
     @property
     def counts(self) -> Counts:
         """Numbers of rows and tokens."""
-        return Counts(
-            rows=len(self.errors),
-            refused=len(self.errors) - self.errors.count(None),
-            tokens=int(self.kept.sum()),
-            encoded=self.encoded,
-            unknown=self.unknown,
-            far=self.far,
-        )
+        rows, accepted = len(self.errors), self.errors.count(None)
+        return Counts(rows, rows - accepted, int(self.kept.sum()), self.encoded, self.unknown, self.far)
 
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` to `stop - 1`, without the counts of encoded tokens."""
         rows = slice(start, stop)
-        logits, probabilities, predicted, lengths, kept, errors, extra, strange, *_ = self
-        extra = {name: values[rows] for name, values in extra.items()}
-        strange = {name: values[rows] for name, values in strange.items()}
-        return Predictions(
-            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], extra, strange
-        )
+        named = [{name: values[rows] for name, values in each.items()} for each in (self.extra, self.strange)]
+        logits, probabilities, predicted, lengths, kept, errors = (values[rows] for values in self[:6])
+        return Predictions(logits, probabilities, predicted, lengths, kept, errors, *named)
 
 
 def to_library(

@@ -19,11 +19,9 @@ from seqclf.data.encoding.field_encoder import EncodedField, FieldEncoder, Unfit
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.row_checks import ORDER_REMEDY
 from seqclf.data.ragged import Ragged, list_offsets
-from seqclf.data.reading.queries import passes_through
 from seqclf.data.schema.casts import seconds_from_text
 from seqclf.data.schema.cell_types import is_missing
 from seqclf.data.schema.schema import AS_TEXT, Field, Schema
-from seqclf.errors import InputError
 
 Key = tuple[tuple[bool, Any, str], ...]
 
@@ -51,11 +49,7 @@ class EventOrder:
         self.encoder = TimeEncoder(Field("order", "time", schema.order_by[:1], options=options))
 
     def sort(self, row: Mapping[Any, Any]) -> Mapping[Any, Any]:
-        """Return a sequence with its events in order, without the columns that are not fields.
-
-        Raises ValueError if a value cannot be compared, if a list has another length than that of the order, or if a
-        time goes back in a sequence without the columns of the order.
-        """
+        """Return a sequence with its events in order, without the columns that are not fields, or raise ValueError."""
         kept = {name: value for name, value in row.items() if name not in self.extra}
         keys = self.keys(row)
         if keys is None:
@@ -135,16 +129,6 @@ def _listed(value: Any) -> list[Any] | None:
     return list(value) if hasattr(value, "__iter__") and not isinstance(value, (str, bytes, Mapping)) else None
 
 
-def require_unchanged_fields(query: str | None, schema: Schema, where: str, remedy: str) -> None:
-    """Raise InputError if the SQL text `query` (the key `data.query`) changes a column of a field.
-
-    It is not applied to Python rows, so it would be unclear if a row holds the value before or after the query.
-    """
-    if query is not None and not passes_through(query, [column for _, column in schema.columns]):
-        problem = "its data.query changes the fields, and is applied to tables and files only"
-        raise InputError(where, problem, remedy)
-
-
 class PythonRows:
     """Converts Python rows to canonical Arrow columns, as the training of a model converted the rows of files.
 
@@ -160,7 +144,8 @@ class PythonRows:
         self.encoders = encoders
         self.field_of_column = {field.columns[0]: field.name for field in schema.fields if len(field.columns) == 1}
         self.order = EventOrder(schema, encoders) if schema.order_by else None
-        self._known = f"the fields of the model are {', '.join(map(_name_with_columns, encoders.values()))}"
+        columns = {name: f" ({', '.join(each.field.columns)})" if each.parts else "" for name, each in encoders.items()}
+        self._known = f"the fields of the model are {', '.join(map(''.join, columns.items()))}"
 
     def to_columns(self, sequences: Sequence[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
         """Return canonical columns with one row per sequence, and the error of each or None."""
@@ -233,13 +218,8 @@ class PythonRows:
             parts = {part: row[part] for part in encoder.parts if part in row and part not in self.encoders}
             if parts and name not in row:
                 row = {name: parts, **{other: value for other, value in row.items() if other not in parts}}
-        named = {name: name for name in self.encoders}
-        fields = {named.get(name, self.field_of_column.get(name, name)): value for name, value in row.items()}
+        known = {**self.field_of_column, **{name: name for name in self.encoders}}
+        fields = {known.get(name, name): value for name, value in row.items()}
         if lacking := [name for name in self.encoders if name not in fields]:
             raise ValueError(f"has no field {lacking[0]}; {self._known}")
         return fields
-
-
-def _name_with_columns(encoder: FieldEncoder) -> str:
-    columns = f" ({', '.join(encoder.field.columns)})" if encoder.parts else ""
-    return encoder.field.name + columns

@@ -150,17 +150,10 @@ def ray_engine(
 ) -> Iterator[RayEngine]:
     """Connect to Ray, start actors that predict or explain with a bundle, and end them with the block.
 
-    Args:
-        classifier: the bundle.
-        settings: arguments of `Classifier` in each actor. Ray reserves its `threads`, and a GPU for `device` cuda.
-        by_field: None to predict; True or False to explain (see `explain_batch`).
-        address: a running cluster (host:port, or auto). None: a local Ray, which ends with the block.
-        actors: number of actors. None: as many as the cluster has CPUs (with cuda, CPUs and GPUs) for.
-        object_store_mb: size of a local Ray's object store, in MB (1e6 bytes). What it cannot hold is written to disk.
-        worker: class of the actors.
-
-    Raises:
-        InputError: Ray is not installed or cannot start, or no cluster answers at the address.
+    `settings`, `by_field`: see `Worker`; Ray reserves the `threads`, and a GPU for `device` cuda. `address`: a running
+    cluster (host:port, or auto), None for a local Ray, which ends with the block. `actors`: None for as many as the
+    cluster has CPUs (with cuda, CPUs and GPUs) for. `object_store_mb`: size of a local Ray's object store, in MB (1e6
+    bytes); what it cannot hold is written to disk. Raises InputError if Ray is not installed or cannot be reached.
     """
     files, where = bundle_files(classifier), "engine=ray" if address is None else f"ray.address={address}"
     threads, gpus = settings["threads"], int(settings["device"] == "cuda")
@@ -190,9 +183,8 @@ def ray_engine(
             raise InputError(where, f"cannot start or reach Ray ({first_line(error)})", "see `ray status`") from None
         found = ray.cluster_resources()
         fitting = min(found.get("CPU", 0) // threads, found.get("GPU", 0) if gpus else float("inf"))
-        actor = ray.remote(worker).options(
-            num_cpus=threads, num_gpus=gpus, max_restarts=MAX_RESTARTS, max_task_retries=MAX_RESTARTS
-        )
+        limits = {"max_restarts": MAX_RESTARTS, "max_task_retries": MAX_RESTARTS}
+        actor = ray.remote(worker).options(num_cpus=threads, num_gpus=gpus, **limits)
         count = actors or max(1, int(fitting))
         stored = ray.put(files)  # once, also for actors that start again, as long as this block runs
         started = [actor.remote(stored, classifier.folder, settings, by_field) for _ in range(count)]

@@ -11,6 +11,7 @@ from seqclf.bundle.drift import FieldDrift, RowSample
 from seqclf.bundle.explanation import explain_shown
 from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.windows import LabelColumns
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.ragged import row_inputs
@@ -86,8 +87,8 @@ def predict_labelled(
     mistakes: list[_WorstRow] = []
     counts, sample = Counts(), RowSample(classifier.reference)
     times, unknown_labels = list[np.ndarray](), 0
-    predicted_rows = classifier.predict_source(source, label if table is None else None, table, group, sample, time)
-    for rows, predictions in predicted_rows:
+    columns_of = LabelColumns(label if table is None else None, table, group, time)
+    for rows, predictions in classifier.predict_source(source, columns_of, sample):
         columns, probabilities = rows.columns, predictions.probabilities
         codes = label_codes(columns.column("label"), classifier.classes)
         is_used = (predictions.lengths > 0) & (codes >= 0)
@@ -123,9 +124,8 @@ def predict_labelled(
     original_lengths, limit = np.concatenate(lengths), classifier.schema.max_length
     truncated = np.zeros(len(ids), bool) if limit is None else original_lengths > limit
     groups, named = (None, None) if group is None else _groups(group_names)
-    outputs = ScoredRows(
-        np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
-    )._replace(extra={name: np.concatenate(values) for name, values in extra.items()})
+    found = np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
+    outputs = ScoredRows(*found)._replace(extra={name: np.concatenate(values) for name, values in extra.items()})
     described = dict[int, DescribedRow]()
     for _, position, columns in mistakes if explain else []:
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)

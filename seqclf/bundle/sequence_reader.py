@@ -7,8 +7,9 @@ for one batch, because a recurrent layer computes one token after the other.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from tempfile import gettempdir
@@ -34,9 +35,7 @@ MAX_TOKENS = 2048  # maximum number of tokens in a batch on a CPU, including pad
 BATCH_OVERHEAD = 5.0  # cost of one more batch, in rows per time step: more padding is cut off into a batch of its own
 MAX_TOKENS_ON_GPU = 32768
 MAX_WORKERS = 32  # maximum number of batches at the same time, because each batch needs memory
-LONG_ROW = (
-    4 * MAX_TOKENS
-)  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows (`MemoryEstimate`)
+LONG_ROW = 4 * MAX_TOKENS  # tokens on a CPU; longer rows are read by chunks, or whole if memory allows
 LONG_ROW_CHUNK = 2048  # number of tokens in a chunk of a long row
 CHUNK = 16  # number of tokens in a chunk; halted sequences leave the batch after a chunk
 
@@ -66,8 +65,6 @@ class WholeSequences:
     to the token at which each halts. `inputs`: names of the fields. `extra`: dict name of an output beside the logits →
     array without rows.
     """
-
-    file = MODEL
 
     def __init__(
         self,
@@ -119,27 +116,19 @@ def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
     def read_batch(rows: np.ndarray) -> int:
-        with explain_run_errors(read.file, sequences.lengths[rows]):
+        with explain_run_errors(MODEL, sequences.lengths[rows]):
             result = read(*pad(sequences, rows))
-            require_shape(read.file, result.logits, len(rows), classes)
+            require_shape(MODEL, result.logits, len(rows), classes)
             logits[rows] = result.logits
             for name, values in extra.items():
                 values[rows] = result.extra[name]
         return len(rows)
 
-    for count in _in_threads(read_batch, batches, limits.workers):
-        progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
+    workers = min(limits.workers, len(batches))
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        for count in map(read_batch, batches) if pool is None else pool.map(read_batch, batches):
+            progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
     return Read(logits, extra)
-
-
-def _in_threads(function: Callable[[np.ndarray], int], batches: Sequence[np.ndarray], workers: int) -> Iterator[int]:
-    """Yield the results in the order of the batches."""
-    workers = min(workers, len(batches))
-    if workers <= 1:
-        yield from map(function, batches)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        yield from pool.map(function, batches)
 
 
 MAX_MEMORY_FRACTION = 0.5  # share of the memory of this process that one row may use

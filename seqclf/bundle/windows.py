@@ -53,26 +53,28 @@ def run_windows(windows: Iterable[Window], predict: PredictWindows) -> Iterator[
     return chain.from_iterable(predict(iter(windows)))
 
 
+class LabelColumns(NamedTuple):
+    """Columns beside the fields: `label`, or a `table` to join by id; of groups; of times, the first of a sequence."""
+
+    label: str | None = None
+    table: LabelTable | None = None
+    group: str | None = None
+    time: str | None = None
+
+
+NO_LABELS = LabelColumns()
+
+
 def source_windows(
-    schema: Schema,
-    source: Source,
-    label: str | None = None,
-    table: LabelTable | None = None,
-    group: str | None = None,
-    time: str | None = None,
-    *,
-    title: str,
-    unit: str,
-    window_rows: int,
+    schema: Schema, source: Source, columns: LabelColumns = NO_LABELS, *, verb: str, unit: str, window_rows: int
 ) -> Iterator[Window]:
     """Read files or a table, and yield one window after the other. Raises InputError if the source lacks a column.
 
-    `label`: name of the label column, which becomes the canonical column `label`. `table`: label table to join with the
-    rows by id, in place of `label`. `group`: column that becomes GROUP and GROUP_NAME of `schema.casts`. `time`: column
-    that becomes TIME, the first one of a sequence of events. `title`, `unit`: of the progress bar, which advances by
-    the rows of a window when the caller requests the next one. `window_rows`: number of rows of a window, or about so
-    many of an event table.
+    `columns`: become the canonical columns `label`, and GROUP, GROUP_NAME and TIME of `schema.casts`. `verb`, `unit`:
+    of the progress bar, which advances when the caller requests the next window. `window_rows`: number of rows of a
+    window, or about so many of an event table.
     """
+    label, table, group, time = columns
     # The query of the bundle may name the label column, which is null in a file without labels.
     source = _with_columns(schema, source) if label is None and table is None else source
     null_columns = (schema.label,) if label is None and schema.label is not None else ()
@@ -100,7 +102,7 @@ def source_windows(
         require_columns(required, types, str(source))
         schema = replace(schema, label=label, id=id)
         total = None if schema.group_by else reader.stored_rows()
-        with progress.stage(title, total=total, unit=unit) as current:
+        with progress.stage(f"{verb} {source.short_name}", total=total, unit=unit) as current:
             first_row = 1
             for rows in reader.read(schema, keys, window_rows):
                 yield Window(first_row, rows if table is None else table.labelled(rows))

@@ -1,7 +1,6 @@
 """Typed blocks (text, tables, figures) that an HTML page and the terminal both render.
 
-A `Document` has a title, a summary and `Section`s of blocks. Figures, templates and texts with `page_only` appear only
-on HTML pages. The terminal shows fewer rows of a table than a page does.
+Figures, templates and texts with `page_only` appear only on HTML pages.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Alerts:
-    """A box with one line for each problem. `style`: Rich style of the lines in the terminal."""
+    """A box with one line for each problem, with a Rich style in the terminal."""
 
     lines: Sequence[str]
     style: str = "yellow"
@@ -56,7 +55,7 @@ class Table:
 
     @property
     def label(self) -> str:
-        """Name of the table for screen readers."""
+        # A name for screen readers.
         return self.caption or self.folded or f"table of {', '.join(filter(str.strip, self.columns))}"
 
     @property
@@ -97,15 +96,11 @@ class Picture:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """A table of coloured cells on a page.
+    """A table of coloured cells on a page."""
 
-    `rows`: pairs (row heading, cells); a cell is (text, strength of its colour from 0 to 1). `corner`: meaning of the
-    row headings.
-    """
-
-    corner: str
+    corner: str  # meaning of the row headings
     headings: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]  # (heading, cells); a cell is (text, strength from 0 to 1)
 
 
 @dataclass(frozen=True)
@@ -118,10 +113,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class Template:
-    """Content of a page alone that a Jinja template renders, with an optional JavaScript file.
-
-    `name`, `script`: their paths in `documents/templates`. `context`: dict variable → value, for the template.
-    """
+    """Content of a page alone, by a Jinja template and a JavaScript file, whose paths are in `documents/templates`."""
 
     name: str
     context: Mapping[str, Any] = field(default_factory=dict)
@@ -151,7 +143,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Document:
-    """A complete text for readers, such as a report, with a title, a summary and sections.
+    """A complete text for readers, such as a report.
 
     `lead`: bold text before the summary. `answers`: dict question → answer below it. `facts`: dict name → lines of text
     below these. `alerts`: problems, one line each, before the sections of a page, after those in the terminal.

@@ -37,7 +37,7 @@ def probability_text(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Format a number with thousands separators. A number below 1000 gets one decimal place, unless the decimal is 0.
+    """Format a number with thousands separators, and below 1000 with a decimal that is not 0.
 
     >>> number(20050), number(27.25), number(27.0)
     ('20,050', '27.2', '27')
@@ -77,9 +77,7 @@ def shortened(value: object, most: int = 60) -> str:
 
 
 def label_text(label: str, most: int = 60) -> str:
-    """Return a label as one line of at most `most` characters.
-
-    The label is put in quotes if its spaces are easy to overlook, such as a space at the start.
+    """Return a label as one line of at most `most` characters, in quotes if its spaces are easy to overlook.
 
     >>> label_text("a label"), label_text(" a"), label_text("a\\u00a0b"), label_text("two  spaces", most=8)
     ('a label', "' a'", "'a\\\\xa0b'", "'two  s…")
@@ -89,9 +87,7 @@ def label_text(label: str, most: int = 60) -> str:
 
 
 def printable(text: object, keep: str = "") -> str:
-    """Replace each control character of a text by �. Characters in `keep` are not replaced.
-
-    Unicode direction marks count as control characters, because they can reverse the text around them.
+    """Replace each control character of a text that is not in `keep` by �, and direction marks, which reverse texts.
 
     >>> printable("two\\nlines\\x07", keep="\\n")
     'two\\nlines�'
@@ -108,8 +104,7 @@ def head_and_tail_text(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     last = most * 2 // 5
-    first = most - last
-    return f"{text[:first]} […{len(text) - most:,} characters…] {text[-last:]}"
+    return f"{text[: most - last]} […{len(text) - most:,} characters…] {text[-last:]}"
 
 
 def enumeration(names: Sequence[str]) -> str:
@@ -156,9 +151,7 @@ def warning_lines(
 
 
 def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:
-    """Return the first items, the number of omitted items, and the last items.
-
-    If items are omitted, `most` - 1 are returned, two thirds of them first ones, to leave a line for the number.
+    """Return the first items, the number of omitted items, and the last ones: a line of `most` is left for the number.
 
     >>> head_and_tail(range(10), most=4)
     (range(0, 2), 7, range(9, 10))

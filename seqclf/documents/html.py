@@ -9,6 +9,7 @@ import base64
 import hashlib
 import re
 from functools import cache
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,13 +49,10 @@ def render_document(document: Document) -> str:
     taken = {anchor for body in bodies for anchor in ID.findall(body)}  # ids in the sections, which scripts may use
     anchors: list[str] = []
     for section in document.sections:
-        anchor = first = anchor_of(section.heading)
-        number = 1
-        while anchor in taken:
-            number += 1
-            anchor = f"{first}-{number}"
-        taken.add(anchor)
-        anchors.append(anchor)
+        first = anchor_of(section.heading)
+        names = chain([first], (f"{first}-{number}" for number in count(2)))
+        anchors.append(next(name for name in names if name not in taken))
+        taken.add(anchors[-1])
     blocks = [block for section in document.sections for block in section.content]
     scripts = [block.script for block in blocks if isinstance(block, Template) and block.script]
     return render_page(
@@ -84,12 +82,9 @@ def css_percent(fraction: float) -> str:
 
 
 def render_page(template: str, *, title: str, script: str = "", **context: Any) -> str:
-    """Render a complete page. `script`: JavaScript at its end, or "".
-
-    The content security policy of the page lists the hash of this script, so the page runs no other script.
-    """
+    """Render a complete page. `script`: JavaScript at its end, or ""."""
     policy = POLICY
-    if script:
+    if script:  # the page runs no script but that with this hash
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = policy.replace("inline'\"", f"inline'; script-src 'sha256-{digest}'\"")
     shell = {"title": title, "policy": Markup(policy), "script": Markup(script)}
@@ -97,7 +92,7 @@ def render_page(template: str, *, title: str, script: str = "", **context: Any) 
 
 
 def read_template(name: str) -> str:
-    """Return the text of a template, style sheet or script. `name`: path in `documents/templates`."""
+    # `name`: path of a template, style sheet or script in `documents/templates`.
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 

@@ -50,8 +50,8 @@ def _inline(svg: str) -> Markup:
     """Return the `svg` element without metadata, fixed size, namespaces and unused ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg)
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg)
+    for size in ("height", "width"):
+        svg = re.sub(rf'(<svg\b[^>]*?) {size}="[^"]*"', r"\1", svg)
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = re.sub(r'(<g\b[^>]*?) id="[^"]*"', r"\1", svg)
     for placeholder, colour in PAGE_COLOURS.items():

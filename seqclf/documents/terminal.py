@@ -36,11 +36,8 @@ class SafeConsole(Console):
 
 
 def make_console() -> Console:
-    """Create the console for all output, on stderr, but in a notebook, which shows stderr in red, as plain text on
-    stdout.
-
-    Rich's notebook format does not wrap lines and creates a separate output for each line.
-    """
+    """Create the console for all output, on stderr, but in a notebook on stdout."""
+    # A notebook shows stderr in red, and in the format of Rich does not wrap lines.
     in_notebook = Console().is_jupyter
     # Rich markup and emoji codes are off, because labels and paths may contain similar text.
     return SafeConsole(
@@ -99,7 +96,7 @@ def show_table(table: Table, most: int = MAX_ROWS) -> None:
     columns = []
     for index, (heading, kind) in enumerate(table.columns.items()):
         if kind != "bar":
-            cells = [_cell(row[index]) if index < len(row) else Cell() for row in table.rows]
+            cells = [Cell(shortened(row[index], MAX_CELL)) if index < len(row) else Cell() for row in table.rows]
             columns.append(_Column(printable(heading.strip(), keep="\n"), cells, kind.startswith("number")))
     if _width(columns) > console.width:
         columns = [column.wrapped() for column in columns]
@@ -123,28 +120,20 @@ class _Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """A text column can be wrapped, so its minimum width is at most `MIN_TEXT`."""
-        lines = [*self.heading.splitlines(), *(cell.plain for cell in self.cells)]
-        widest = max(map(cell_len, lines))
-        return widest if self.is_number else min(MIN_TEXT, widest)
+        widest = max(map(cell_len, [*self.heading.splitlines(), *(cell.plain for cell in self.cells)]))
+        return widest if self.is_number else min(MIN_TEXT, widest)  # a text column can be wrapped
 
     def wrapped(self) -> _Column:
-        """A text column is returned unchanged."""
         widest = max(MIN_NUMBER, *(cell.cell_len for cell in self.cells))
         return self._replace(heading="\n".join(wrap(self.heading, widest))) if self.is_number else self
 
 
 def _width(columns: Sequence[_Column]) -> int:
-    """Total width in character cells, with two spaces between columns."""
-    return sum(column.width + 2 for column in columns) - 2
-
-
-def _cell(value: object) -> Cell:
-    return Cell(shortened(value, MAX_CELL))
+    return sum(column.width + 2 for column in columns) - 2  # two spaces between columns
 
 
 def show_warnings(warnings: Sequence[str]) -> None:
-    """Print the warnings of a dataset survey, including warnings about leaks between splits."""
+    """Print the warnings of a dataset survey."""
     for line in warning_lines(warnings):
         show_line(f"data: {line}", "yellow")
 

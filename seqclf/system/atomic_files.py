@@ -119,8 +119,7 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new temporary folder in `parent`, for its owner alone, and remove it at the end of the `with` block.
 
-    `prefix`: start of the folder name, after PREFIX. Each purpose needs its own, because folders with it that a killed
-    process left in `parent` are removed first. Raises OSError if the folder cannot be created.
+    `prefix`: start of its name, one for each purpose, because folders with it that a killed process left are removed.
     """
     prefix = PREFIX + prefix.lstrip(".")
     parent.mkdir(parents=True, exist_ok=True)
@@ -203,11 +202,7 @@ def has_locks() -> bool:
 
 
 def lock(handle: int, wait: bool = False) -> bool | None:
-    """Take the exclusive lock of an open file or folder, whose file descriptor is `handle`.
-
-    Returns True if it was taken, False if another process holds it and `wait` is false, and `None` if the operating
-    system or the file system does not support locks.
-    """
+    """Take the exclusive lock of a file descriptor: True, False if another process holds it, None if there are none."""
     if fcntl is None:
         return None
     try:
@@ -220,7 +215,7 @@ def lock(handle: int, wait: bool = False) -> bool | None:
 
 
 def is_at(handle: int, path: Path) -> bool:
-    """Return True if the path still leads to the file or folder that is open as `handle`. Return False for a link."""
+    """Return True if the path still leads to what is open as `handle`, and is no link."""
     try:
         return path.lstat().st_ino == os.fstat(handle).st_ino
     except FileNotFoundError:
@@ -242,10 +237,9 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
 
 def lock_file(path: Path, wait: bool = False) -> int:
-    """Create and lock a file, and return its file descriptor. Its folder is created too, and its content stays.
+    """Create and lock a file, whose content stays, and return its file descriptor.
 
-    Raises BlockingIOError if another process has locked the file and `wait` is false, or OSError if it cannot be
-    created or is a link. On a system or a file system without locks, it is not locked.
+    Raises BlockingIOError if another process has locked it, without `wait`, or OSError if it cannot be created.
     """
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)

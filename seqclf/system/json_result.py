@@ -33,12 +33,10 @@ class JsonResult:
 
     def to_dict(self) -> JsonObject:
         """Return the fields as a dict that `json.dumps` accepts. A list of plain values is not copied."""
-        # Do not use `dataclasses.asdict`, because it copies every list. A confusion matrix of 1,000 classes has a
-        # million numbers.
+        # `dataclasses.asdict` copies every list, also a confusion matrix of 1,000 classes with a million numbers.
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {
-            name: to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE
-        }
+        left_out = {name for name in self.OMIT_NONE if values[name] is None}
+        return {name: to_json(value) for name, value in values.items() if name not in left_out}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
@@ -59,11 +57,9 @@ def to_json(value: Any) -> Any:
     if isinstance(value, JsonResult):
         return value.to_dict()
     if isinstance(value, Mapping):
-        # A key may be a label, and a label may be a date. A date cannot be a key in JSON, so convert the date to a
-        # string.
+        # A key may be a label that is a date, which cannot be a key in JSON.
         return {key if isinstance(key, (str, int, float)) else str(key): to_json(part) for key, part in value.items()}
-    # Convert a list only if its first entry is a JsonResult, so that a confusion matrix (a list of lists of integers)
-    # is not copied.
+    # A confusion matrix (a list of lists of integers) is not copied.
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], JsonResult):
         return [entry.to_dict() for entry in value]
     return list(value) if isinstance(value, tuple) else value

@@ -41,22 +41,18 @@ class Stage:
         self.title = "".join(letter if letter.isprintable() else " " for letter in self.title)
 
     def advance(self, amount: float = 1) -> None:
-        """Add `amount` to the number of completed units."""
         self.completed += amount
 
     @property
     def seconds(self) -> float:
-        """Number of seconds since the stage began."""
         return time.monotonic() - self.started
 
     @property
     def is_long(self) -> bool:
-        """True if the stage began at least `DELAY_S` seconds ago."""
         return self.seconds >= DELAY_S
 
     @property
     def rate(self) -> float:
-        """Number of units per second."""
         return self.completed / max(self.seconds, 1e-9)
 
     def row(self) -> tuple[str, float | None, str]:
@@ -185,7 +181,7 @@ def skip() -> None:
 
 
 def is_shown() -> bool:
-    """Return True if this process shows progress: in a terminal, one process on each machine."""
+    """Return True in a terminal, in one process on each machine."""
     if DISPLAY.hidden or os.environ.get("SEQCLF_PROGRESS") == "0" or os.environ.get("LOCAL_RANK", "0") != "0":
         return False
     with suppress(AttributeError, ValueError):  # stderr may be None or closed

@@ -27,11 +27,7 @@ def yield_cores() -> None:
 
 
 def available_cpus(cgroups: Path = CGROUPS, own: Path = OWN_CGROUPS) -> int:
-    """Return the number of CPUs that this process may use: its CPU affinity, limited by the quota of its containers.
-
-    `cgroups`: folder in which control groups of version 1 or 2 are mounted. `own`: file that names those of this
-    process.
-    """
+    """Return the number of CPUs that this process may use: its CPU affinity, limited by the quota of its containers."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([count, *_quotas(cgroups, own)])))
 
@@ -111,11 +107,8 @@ def resident_mb() -> float:
 
 
 def peak_mb() -> float:
-    """Return the peak resident memory of this process in MB (1e6 bytes), 0 on Windows.
-
-    On Linux, `getrusage` is not used, because its peak is at least the memory of the parent process.
-    """
-    if STATUS.exists():
+    """Return the peak resident memory of this process in MB (1e6 bytes), 0 on Windows."""
+    if STATUS.exists():  # the peak of `getrusage` on Linux is at least the memory of the parent process
         line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024 / 1e6
     if sys.platform == "win32":

@@ -95,11 +95,8 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
             last = run / "checkpoints" / "last.ckpt"
             found = str(last) if last.is_file() else "auto" if (run / f"{FOLD}0").is_dir() else None
             resume = f"resume it (checkpoint={found}), " if found else ""
-            raise InputError(
-                f"hydra.run.dir={run}",
-                f"holds a run already ({', '.join(results)})",
-                f"name another folder, {resume}or replace it (overwrite=true)",
-            )
+            remedy = f"name another folder, {resume}or replace it (overwrite=true)"
+            raise InputError(f"hydra.run.dir={run}", f"holds a run already ({', '.join(results)})", remedy)
         for folder in (run, run / "checkpoints"):
             sweep(folder, UNFINISHED)
         (run / FAILURE).unlink(missing_ok=True)
@@ -114,13 +111,8 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 
 @contextmanager
 def locked(folder: Path, where: str | None = None, what: str = "this folder") -> Iterator[None]:
-    """Hold the lock of a folder, which is created, while the `with` block runs, or raise InputError.
-
-    `where`: setting that error texts name, by default that of the folder of a run. `what`: what the other process
-    holds.
-    """
-    path = folder / LOCK
-    where = where or f"hydra.run.dir={folder}"
+    """Hold the lock of a folder, which is created, or raise InputError for the setting `where`, by default of a run."""
+    path, where = folder / LOCK, where or f"hydra.run.dir={folder}"
     try:
         handle = lock_file(path)
     except BlockingIOError:

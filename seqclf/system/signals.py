@@ -69,7 +69,7 @@ def forget() -> None:
 def ending_command() -> Iterator[None]:
     """Handle signals while the `with` block runs a command, and end the process with the signal's exit code.
 
-    Blocks may be nested, because the command `seqclf` runs other commands. The innermost block handles the signal.
+    The innermost of nested blocks handles the signal, as the command `seqclf` runs other commands.
     """
     is_outer = not _SignalState.installed
     before = install() if is_outer else {}  # in an inner block, `install` would forget a signal
@@ -177,10 +177,7 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Record signals while the `with` block runs. Raise `Terminated` at the end of the block if there was a signal.
-
-    An inner block leaves that to the outer one.
-    """
+    """Record signals while the outermost such block runs, and raise `Terminated` at its end if there was one."""
     outer, _SignalState.deferred = _SignalState.deferred, True
     with nullcontext() if outer else raised():  # the end looks for a signal when none is deferred any more
         try:

@@ -7,7 +7,7 @@ A shape describes the values that are valid. A shape is one of the following:
 - `{"key": shape, …}`: a mapping with at least these keys,
 - `Each(shape)`: a mapping of strings to values of that shape,
 - `(shape, None, …)`: a value of any of these shapes,
-- `Where(shape, check, text)`: a value of that shape for which `check` returns True.
+- `Where(shape, check, text)`: a value of that shape for which `check` returns True; else it "must be" `text`.
 
 The import of pydantic would take a prediction service a quarter longer, which needs it for nothing else.
 """
@@ -42,15 +42,11 @@ CONTAINERS = frozenset({dict, list, tuple})  # types of nested values that a par
 
 @dataclass(frozen=True)
 class Each:
-    """The shape of a mapping from strings to values with the shape `shape`."""
-
     shape: Any
 
 
 @dataclass(frozen=True)
 class Where:
-    """The shape of a value that has the shape `shape` and for which `check` returns True; else it "must be" `text`."""
-
     shape: Any
     check: Callable[[Any], bool]
     text: str

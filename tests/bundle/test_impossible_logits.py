@@ -19,7 +19,7 @@ LONG = 6  # tokens from which `Overflowing` has no finite logits
 class Overflowing:
     def __init__(self, reader, value):
         self.reader, self.value = reader, value
-        self.file, self.session, self.extra = reader.file, reader.session, reader.extra
+        self.session, self.extra = reader.session, reader.extra
 
     def __call__(self, fields, lengths):
         read = self.reader(fields, lengths)

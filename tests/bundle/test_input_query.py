@@ -7,6 +7,7 @@ import pytest
 from support.untrained_task import export_table
 
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.windows import LabelColumns
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
@@ -54,7 +55,7 @@ def test_a_labelled_raw_file_is_read_with_its_labels(raw):
     source = Source(str(folder / "train.parquet"), "data.test", **classifier.manifest["reader"])
     labels = [
         label
-        for rows, _ in classifier.predict_source(source, label="label")
+        for rows, _ in classifier.predict_source(source, LabelColumns("label"))
         for label in rows.columns.column("label").to_pylist()
     ]
     assert set(labels) == {"k0", "k1"}
