@@ -145,9 +145,9 @@ class Predictions(NamedTuple):
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` to `stop - 1`, without the counts of encoded tokens."""
         rows = slice(start, stop)
-        named = [{name: values[rows] for name, values in each.items()} for each in (self.extra, self.strange)]
+        extra, strange = ({name: values[rows] for name, values in each.items()} for each in (self.extra, self.strange))
         logits, probabilities, predicted, lengths, kept, errors = (values[rows] for values in self[:6])
-        return Predictions(logits, probabilities, predicted, lengths, kept, errors, *named)
+        return Predictions(logits, probabilities, predicted, lengths, kept, errors, extra, strange)
 
 
 def to_library(
