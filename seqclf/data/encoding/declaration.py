@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,9 +31,11 @@ from seqclf.data.schema.cell_types import (
 from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
-from seqclf.settings.data_settings import DataOptions
 from seqclf.settings.typed_text import quoted, shell_word
 from seqclf.system.state_validation import SIZE, Where, one_of, require
+
+if TYPE_CHECKING:
+    from seqclf.settings.data_settings import DataOptions
 
 MAX_WIDTH = 1_000_000  # maximum number of channels of a number field
 MAX_NAME_BYTES = 200  # maximum number of bytes of a field name, because files are named after fields
