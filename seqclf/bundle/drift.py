@@ -51,8 +51,7 @@ def drifted_bins(old: BinShares, new: BinShares, tests: int) -> np.ndarray:
     old_variance = np.maximum(old.variance, old_groups**-2)
     variance = np.maximum(np.maximum(new.variance, old_variance * old.rows / new.rows), groups**-2)
     t = np.abs(new.mean - old.mean) / np.sqrt(old_variance + variance)
-    drifts: np.ndarray = two_sided(t, min(old_groups, groups) - 1) < LEVEL / tests
-    return drifts
+    return np.less(two_sided(t, min(old_groups, groups) - 1), LEVEL / tests)
 
 
 def two_sided(t: np.ndarray, freedom: float) -> np.ndarray:
@@ -149,7 +148,6 @@ class RowSample:
         return self.random.random(rows)
 
     def _append(self, found: Mapping[str, np.ndarray]) -> None:
-        """Append columns of rows, and remove the rows whose key is not below the rate."""
         for name, part in found.items():
             self.columns[name] = np.concatenate([self.columns.get(name, part[:0]), part])
         if self.columns and not (is_kept := self.columns[SAMPLING] < self.rate).all():

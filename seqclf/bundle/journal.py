@@ -53,15 +53,11 @@ def run_identity(classifier: BundleModel, source: Source, by_field: bool | None,
     The number of threads changes no digit (see `ReaderLimits`) and is left out. `engine` names the device of Ray's
     actors.
     """
-    state = source_state(source)
+    state, versions = source_state(source), (__version__, onnxruntime.__version__)
     files = [(file.path, file.size, file.modified_ns, file.inode_changed_ns) for file in state.files]
-    versions = __version__, onnxruntime.__version__
-    decision = classifier.decision.to_dict()
-    return {
-        "input": _digest((source.path, files)),
-        "bundle": _digest(classifier.manifest["digest"]),
-        "options": _digest((state.options[1:], decision, by_field, engine, classifier.provider, versions)),
-    }
+    options = (state.options[1:], classifier.decision.to_dict(), by_field, engine, classifier.provider, versions)
+    parts = {"input": (source.path, files), "bundle": classifier.manifest["digest"], "options": options}
+    return {name: _digest(value) for name, value in parts.items()}
 
 
 def _digest(value: Any) -> str:

@@ -22,14 +22,13 @@ from seqclf.evaluation.decision import BASES, HELD_OUT, RULES, Decision, Guarant
 from seqclf.evaluation.thresholds import ROWS, STATEMENTS, SURE
 from seqclf.settings.typed_text import similar_file
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, read_json, require
+from seqclf.system.state_validation import COUNT, POSITIVE, SHARE, Each, error_context, one_of, read_json, require
 
 FORMAT = 5  # 1 had other key names for tokens in the schema, 2 no data.query, 3 no outputs, 4 memory for reference
 NAME = "manifest.json"
 MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
 
-SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 TARGET = {
     "rule": one_of(*RULES),
     "label": str,

@@ -68,10 +68,7 @@ KEY = "output"
 
 
 def check_output(output: str) -> None:
-    """Raise InputError unless `output` names a file of a known format, an empty folder or a new folder (with a slash).
-
-    Commands call this function before they read the input.
-    """
+    """Raise InputError unless `output` names a file of a known format, or an empty or new folder (with a slash)."""
     if is_remote := scheme_of(output) is not None:
         location(output, KEY)
     if not output.endswith("/"):

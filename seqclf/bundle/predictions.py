@@ -145,9 +145,11 @@ class Predictions(NamedTuple):
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` to `stop - 1`, without the counts of encoded tokens."""
         rows = slice(start, stop)
+        logits, probabilities, predicted, lengths, kept, errors, *_ = self
         extra, strange = ({name: values[rows] for name, values in each.items()} for each in (self.extra, self.strange))
-        logits, probabilities, predicted, lengths, kept, errors = (values[rows] for values in self[:6])
-        return Predictions(logits, probabilities, predicted, lengths, kept, errors, extra, strange)
+        return Predictions(
+            logits[rows], probabilities[rows], predicted[rows], lengths[rows], kept[rows], errors[rows], extra, strange
+        )
 
 
 def to_library(

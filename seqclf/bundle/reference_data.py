@@ -18,12 +18,11 @@ from seqclf.documents.formatting import plain_number, shortened
 from seqclf.errors import InputError
 from seqclf.evaluation.design_effect import effective_groups, group_codes
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import POSITIVE, SIZE, Each, Where, require
+from seqclf.system.state_validation import POSITIVE, SHARE, SIZE, Each, require
 
 MAX_VALUES = 19  # bins of a field, without those of other and of unknown values; odd, so that one is at the median
 MAX_CHANNELS = 4  # first channels of a vector
 LENGTH = "sequence length"  # name of the lengths before truncation
-SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 SHAPE = {"values": [float], "texts": [str], "mean": [SHARE], "variance": [SHARE], "rows": SIZE, "groups": POSITIVE}
 
 
@@ -101,7 +100,6 @@ class Bins(NamedTuple):
 
 
 def id_texts(ids: np.ndarray, encoder: FieldEncoder) -> list[str]:
-    """Return the text of each of the ids (S,) of a field."""
     tokens = ids[:, None] if kind_of(encoder.spec()).has_several else ids
     return [shortened(text, 30) for text in encoder.decode({encoder.field.name: tokens})]
 
@@ -155,7 +153,6 @@ class ReferenceData:
             self.fields[name] = Bins(values, field["texts"]), BinShares(mean, variance, field["rows"], field["groups"])
 
     def proportions(self, rows: PredictedRows) -> dict[str, np.ndarray]:
-        """Return dict name → (N, B) float32 proportion of each row's values in each bin."""
         return {
             name: self.fields[name][0].proportions(values, counts, self.unknown_ids.get(name))
             for name, values, counts in self._values(rows)

@@ -49,11 +49,10 @@ class Classifier(BundleModel):
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name} ({field.kind}, column '{field.column}')" for field in self.schema.fields)
         classes = ", ".join(self.classes[:SHOWN_CLASSES]) + (", …" if len(self.classes) > SHOWN_CLASSES else "")
-        decision, choice = self.decision, "the most probable class"
-        if decision.rule != "argmax":
-            choice = f"rule {decision.rule}"
-            if decision.threshold is not None:
-                choice = f"{decision.positive} from a probability of {decision.threshold:.3g}"
+        decision = self.decision
+        choice = "the most probable class" if decision.rule == "argmax" else f"rule {decision.rule}"
+        if decision.rule != "argmax" and decision.threshold is not None:
+            choice = f"{decision.positive} from a probability of {decision.threshold:.3g}"
         return f"Classifier('{self.folder}': {fields}; classes {classes}; predicts {choice})"
 
     @property

@@ -125,7 +125,6 @@ def _open(model: str | bytes, folder: Path, providers: Mapping[str, dict[str, st
 
 
 def runs_on_gpu(session: onnxruntime.InferenceSession) -> bool:
-    """Return True if a session uses a GPU."""
     return bool(session.get_providers()[0] != CPU)
 
 
@@ -194,7 +193,7 @@ def require_shape(where: str, logits: Any, rows: int, classes: int) -> None:
 
 @contextmanager
 def explain_run_errors(file: str, lengths: np.ndarray = ONE_TOKEN) -> Iterator[None]:
-    """Convert any error of ONNX Runtime in the block to an InputError with the model file and the `lengths` (B,)."""
+    """Convert an error of ONNX Runtime in the block to an InputError with the model file and the `lengths` (B,)."""
     try:
         yield
     except InputError:

@@ -148,10 +148,7 @@ def encoders(bundle: CheckedBundle) -> Finding:
     for name, size in sizes.items():
         if (used := max(int(cell.fields[name].max()) for cell in bundle.cells.values())) >= size:
             return False, used, f"is an id of {name} in the grid, and above those of its encoder"
-    last = {
-        name: np.full_like(values, sizes[name] - 1) if name in sizes else values
-        for name, values in first.fields.items()
-    }
+    last = first.fields | {name: np.full_like(first.fields[name], size - 1) for name, size in sizes.items()}
     bundle.model.reader(last, first.lengths)  # raises an error if the last id has no vector
     other = [
         f"{name}: the id of '{before}' is that of '{text}'"
@@ -224,7 +221,6 @@ def one_token(bundle: CheckedBundle) -> Finding:
 
 
 def _cell(encoder: FieldEncoder, kind: pa.DataType, row: str) -> Any:
-    """Return a cell with one token, of the canonical type `kind`. `row`: one of `ROWS`."""
     if is_list(kind):
         is_vector = pa.types.is_floating(kind.value_type) and kind != encoder.canonical_type
         return [_cell(encoder, kind.value_type, row)] * (encoder.field.width or 1 if is_vector else 1)

@@ -26,8 +26,7 @@ class Chunk(NamedTuple):
     """Result of `step.onnx` for one chunk of tokens from each of B rows.
 
     `logits`: (B, C) after the last token that was read. `extra`: dict name of another output → (B,) or (B, D).
-    `halted`: (B,) True if the model has stopped early and the outputs are final. `states`: list of model states (B, …)
-    after the chunk.
+    `halted`: (B,) True if the outputs are final. `states`: of the model (B, …) after the chunk.
     """
 
     logits: np.ndarray
@@ -100,10 +99,7 @@ class Read(NamedTuple):
 
 
 def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int) -> Read:
-    """Run the model on padded sequences, in chunks of `chunk` tokens, until each sequence halts or ends.
-
-    A halted sequence leaves the batch, so that its remaining tokens are not computed.
-    """
+    """Run the model on padded sequences, in chunks of `chunk` tokens, until each sequence halts or ends."""
     rows, states, start = np.arange(len(lengths)), model.start(len(lengths)), 0
     found: dict[str, np.ndarray] = {}
     while len(rows):

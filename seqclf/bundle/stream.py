@@ -71,7 +71,6 @@ class Stream:
             raise InputError("stream", problem, "train without it, or use predict")
 
     def __len__(self) -> int:
-        """Return the number of open sequences."""
         return len(self.sequences)
 
     def read(self, tokens: Mapping[Hashable, Any]) -> dict[Hashable, StreamPrediction]:
@@ -124,7 +123,6 @@ class Stream:
         return {name: columns.column(name)[row].as_py() for name in static_of(self.classifier.encoders)}
 
     def close(self, key: Hashable) -> None:
-        """Remove a sequence from the stream."""
         self.sequences.pop(key, None)
 
     def _last(self, key: Hashable, tokens: Any) -> Any:

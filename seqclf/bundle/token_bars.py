@@ -26,9 +26,7 @@ def show_token_bars(
 ) -> None:
     """Print a line for each static field, and for each token in the order of the tokens.
 
-    For a long sequence, only the `MAX_TOKENS` tokens with the largest absolute contributions are printed.
-    `contributions`: of each token to the prediction `label`. `by_field`: dict field → contributions. `static`: dict
-    static field → its contribution.
+    Only the `MAX_TOKENS` tokens with the largest absolute contributions to the prediction `label` are printed.
     """
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
     largest = max(map(abs, [*contributions, *static.values()]), default=0.0)

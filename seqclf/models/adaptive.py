@@ -179,7 +179,6 @@ class AdaptiveClassifier(EncoderClassifier):
     def training_loss(
         self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
-        """Return the training loss of a batch (see `AdaptiveClassifier`), and the logits after the last token."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         inside = token_mask(lengths, scores.shape[1])
         costs = torch.zeros_like(scores)
@@ -227,8 +226,7 @@ def certainty_of(logits: Tensor) -> Tensor:
 
 def halting_steps(stop_logits: Tensor, lengths: Tensor) -> Tensor:
     """Return -log(1 - stop probability) for each token (B, T), and 0 for padding."""
-    steps = functional.softplus(stop_logits.float())
-    return torch.where(token_mask(lengths, stop_logits.shape[1]), steps, 0.0)
+    return torch.where(token_mask(lengths, stop_logits.shape[1]), functional.softplus(stop_logits.float()), 0.0)
 
 
 def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> Tensor:

@@ -188,12 +188,8 @@ class StaticFields(nn.Module):
         super().__init__()
         specs = static_specs(fields)
         self.size, self.pooled_size = size + (STATIC_HIDDEN if specs else 0), size
-        sizes: dict[str, Any] = {
-            "embedding_size": STATIC_SIZE,
-            "token_dropout": STATIC_NOISE,
-            "number_noise": STATIC_NOISE,
-        }
-        self.embedding = FieldEmbedding(specs, **sizes) if specs else None
+        noise = {"token_dropout": STATIC_NOISE, "number_noise": STATIC_NOISE}
+        self.embedding = FieldEmbedding(specs, embedding_size=STATIC_SIZE, **noise) if specs else None
         self.names = [spec["name"] for spec in specs]
         self.hidden = nn.Linear(size + self.embedding.size, STATIC_HIDDEN) if self.embedding is not None else None
 

@@ -54,6 +54,7 @@ class Where:
 
 COUNT = Where(int, lambda value: value >= 0, "a whole number from 0")
 SIZE = Where(int, lambda value: 1 <= value <= 2**31, "a whole number from 1")
+SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 POSITIVE = Where(float, lambda value: value > 0, "a number above 0")
 
 

@@ -56,11 +56,9 @@ class BestCheckpoint(ModelCheckpoint):
 
 
 class LastCheckpoint(ModelCheckpoint):
-    """Callback that saves the latest checkpoint.
+    """Callback that saves the latest checkpoint."""
 
-    In another folder, a resumed run forgets the files in its saved state: those of the earlier run must not be deleted.
-    """
-
+    # In another folder, a resumed run forgets the files in its saved state, which must not be deleted.
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["dirpath"] != str(self.dirpath):
             no_paths = dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), "")
@@ -112,7 +110,6 @@ class EarlyStopping(pl.callbacks.EarlyStopping):
 
 
 def early_stopping(patience: int) -> EarlyStopping:
-    """Return a callback that stops training after `patience` validations without an improvement."""
     # The check runs at the end of each validation, because an epoch may have several or none.
     return EarlyStopping(MONITORED, mode="max", patience=patience, check_on_train_epoch_end=False)
 

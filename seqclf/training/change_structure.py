@@ -134,7 +134,7 @@ def carry_optimizer(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Pa
 
 
 def describe_change(model: Config, change: ModelChange) -> str:
-    """Describe a change of the config of a model in words.
+    """Describe a change of the config of a model.
 
     >>> describe_change({"layers": 1, "encoder": {}}, ModelChange(layers=2, freeze="embedding"))
     'layers 1 → 2, embedding frozen'
@@ -201,8 +201,7 @@ class StructureSchedule(Callback):
             require_changeable(trainer.optimizers[0])
 
     def on_train_batch_start(self, trainer: Any, task: Any, batch: Any, batch_idx: int) -> None:
-        epoch = trainer.current_epoch + 1
-        if epoch == self.epoch:
+        if (epoch := trainer.current_epoch + 1) == self.epoch:
             return
         self.epoch = epoch
         for index, (key, change) in enumerate(self.changes):

@@ -51,8 +51,7 @@ def _between(epochs: int, automatic: Length, validations: int) -> int:
 def resolve_length(config: TrainConfig, batches: SequenceDataModule, shortening: float = 1) -> TrainConfig:
     """Return the config with numbers in place of `auto` in `trainer.max_epochs` and `trainer.check_val_every_n_epoch`.
 
-    The batches are those of one process, whatever the number of ranks. Raises InputError for a structure change after
-    the last epoch.
+    The batches are those of one process. Raises InputError for a structure change after the last epoch.
     """
     trainer, epochs = config.trainer.copy(), config.trainer["max_epochs"]
     count, lengths = len(batches.train_dataloader()), batches.splits["train"].sequences.lengths

@@ -70,8 +70,7 @@ def weigh_classes(
         return None
     if isinstance(scheme, Mapping):
         by_label = {label_text(label): float(weight) for label, weight in scheme.items()}
-        unknown = set(by_label) - set(classes)
-        if unknown:
+        if unknown := set(by_label) - set(classes):
             raise InputError("loss.class_weights", f"no label '{min(unknown)}'", f"the labels are {', '.join(classes)}")
         weights = torch.tensor([by_label.get(label, 1.0) for label in classes], dtype=torch.float64)
         if weights.min() < 0 or weights.max() == 0:
@@ -87,8 +86,7 @@ def weigh_classes(
 class RowLoss(nn.Module):
     """Base class of losses that are the mean of weighted costs over a batch. A subclass defines `costs`.
 
-    `classes`: labels in the order of the logits. `class_counts`: (C,) number of training rows of each label.
-    `class_weights`: scheme of the class weights (see `weigh_classes`).
+    `class_counts`: (C,) number of training rows of each label. `class_weights`: see `weigh_classes`.
     """
 
     classes: Sequence[str]

@@ -27,8 +27,8 @@ def build_optimizer(
 ) -> tuple[torch.optim.Optimizer, LambdaLR]:
     """Return the optimizer of `settings` and its learning rate schedule (see `schedule_factor`), or raise InputError.
 
-    `steps`: number of optimizer steps of the training. `fused`: False overrides `optimizer.fused`, for mixed precision.
-    `elapsed`: function that returns the elapsed fraction of the time limit, None without a time limit.
+    `steps`: of the training. `fused`: False overrides `optimizer.fused`, for mixed precision. `elapsed`: returns the
+    elapsed fraction of the time limit, None without one.
     """
     settings = dict(settings)
     taken = arguments_of(locate(settings["_target_"]))
@@ -46,9 +46,8 @@ def build_optimizer(
             group["weight_decay"] = decay
     elif "weight_decay" in settings:
         raise InputError("optimizer.weight_decay", f"no such argument of {taken.owner}", "remove it")
-    factor = schedule_factor(steps, elapsed, **schedule)
     optimizer = build(settings, torch.optim.Optimizer, params=groups)
-    return optimizer, LambdaLR(optimizer, factor)
+    return optimizer, LambdaLR(optimizer, schedule_factor(steps, elapsed, **schedule))
 
 
 def schedule_factor(
@@ -87,7 +86,7 @@ def schedule_factor(
 
 
 def elapsed_share(trainer: Any) -> Callable[[], float] | None:
-    """Return a function that returns the elapsed fraction of `trainer.max_time`, or None without a time limit."""
+    """Return the `elapsed` of `build_optimizer` for `trainer.max_time`."""
     timer = next((callback for callback in trainer.callbacks if isinstance(callback, Timer)), None)
     if timer is None or timer.time_remaining() is None:
         return None

@@ -152,17 +152,14 @@ def newest_checkpoint(folder: Path) -> Path | None:
 
     Raises InputError if all checkpoints are damaged.
     """
-    whole: list[tuple[int, bool, Path]] = []
-    damaged: list[InputError] = []
+    whole, damaged = list[tuple[int, bool, Path]](), list[InputError]()
     for path in sorted(folder.glob("*.ckpt")):
         try:
-            state = read_checkpoint(path)
-            _require_resumable(state, path)
+            state = _read_resumable(path)
+            # At the same step, `last.ckpt` is preferred: it is written after `best.ckpt`.
+            whole.append((state["global_step"], path.name == "last.ckpt", path))
         except InputError as error:
             damaged.append(error)
-            continue
-        # At the same step, `last.ckpt` is preferred: it is written after `best.ckpt`.
-        whole.append((state["global_step"], path.name == "last.ckpt", path))
     if damaged and not whole:
         raise damaged[0].with_remedy("remove it to train from the start, or name another folder by hydra.run.dir")
     for refusal in damaged:
@@ -176,9 +173,7 @@ def check_resumable(config: Mapping[str, Any], task: Any, batches: SequenceDataM
     Batches are compared only for a checkpoint inside an epoch. A checkpoint of a completed training is accepted, and is
     evaluated and exported without further training.
     """
-    path = config["checkpoint"]
-    where, state = f"checkpoint={path}", read_checkpoint(path)
-    _require_resumable(state, path)
+    where, state = f"checkpoint={config['checkpoint']}", _read_resumable(config["checkpoint"])
     _check_same_settings(where, state["hyper_parameters"], task.hparams)
     with error_context(where, DAMAGED):
         check_weights(state["state_dict"], task.state_dict())
@@ -197,16 +192,16 @@ def check_resumable(config: Mapping[str, Any], task: Any, batches: SequenceDataM
 
 def epochs_started(path: Path) -> int:
     """Return the number of epochs that the run of a checkpoint file has started, including an unfinished epoch."""
+    return _started(_read_resumable(path))
+
+
+def _read_resumable(path: Any) -> Mapping[str, Any]:
     state = read_checkpoint(path)
-    _require_resumable(state, path)
-    return _started(state)
-
-
-def _require_resumable(state: Mapping[str, Any], path: Any) -> None:
     if "loops" not in state:  # the model of all rows (data.split.fold=all)
         raise InputError(f"checkpoint={path}", "holds a model, and no training to resume", f"set start={path}")
     with error_context(f"checkpoint={path}", DAMAGED):
         require(state, RESUMED)
+    return state
 
 
 def _started(state: Mapping[str, Any]) -> int:

@@ -14,8 +14,6 @@ MONITORED = "validation/monitor"  # name of the logged value for the best checkp
 
 MAX_WINDOW = 3  # validations of a mean; in simulations, longer means gained less or lagged too far
 WINDOW_FRACTION = 0.1  # largest fraction of all validations of a training that a mean spans
-
-
 TIE_BREAK = 1e-4  # weight of the loss, smaller than the change in recall from one of 10,000 rows
 
 
@@ -34,10 +32,7 @@ def epoch_value(scores: Mapping[str, float], monitor: str) -> float:
 
 
 def window_length(epochs: int | None, every: int | None = 1) -> int:
-    """Return the number of validations that are averaged.
-
-    `epochs`: of the training; None or -1 if not limited. `every`: epochs from one validation to the next; None counts
-    as 1.
+    """Return the number of validations that are averaged: of `epochs` (None or -1: no limit), one in `every`.
 
     >>> [window_length(epochs) for epochs in (4, 10, 20, 30, 190, -1)]
     [1, 1, 2, 3, 3, 3]
@@ -50,13 +45,11 @@ def window_length(epochs: int | None, every: int | None = 1) -> int:
 def smoothed_value(values: Sequence[float], window: int) -> float:
     """Return the mean of the last `window` values, or of all if there are fewer.
 
-    The sum is exact, so means of equal values are equal in any order.
-
     >>> smoothed_value([0.0, 0.5, 1.0, 0.75], window=3)
     0.75
     """
     recent = values[-window:]
-    return math.fsum(recent) / len(recent)
+    return math.fsum(recent) / len(recent)  # an exact sum, so means of equal values are equal in any order
 
 
 class SmoothedMonitor:
@@ -70,10 +63,7 @@ class SmoothedMonitor:
         self.values: dict[int, float] = {}
 
     def add(self, scores: Mapping[str, float], step: int, window: int) -> float:
-        """Return the mean with the scores of a validation after `step`.
-
-        An undefined metric is 0 and enters no mean: a mean of others would count as its own.
-        """
+        """Return the mean with the scores of a validation after `step`. An undefined metric is 0 and enters no mean."""
         assert self.metric is not None
         value = epoch_value(scores, self.metric)
         if self.metric not in scores or not math.isfinite(value):

@@ -68,7 +68,7 @@ class RankSignals:
         self.sum: distributed.Work | None = None
 
     def signalled_before(self) -> bool:
-        """Return True if any rank had received a signal by the time of the previous call."""
+        """Return True if any rank had a signal at the previous call."""
         before = self._finish()
         if not before:
             self._begin()

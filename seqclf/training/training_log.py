@@ -1,4 +1,4 @@
-"""What a training shows and records: progress, steps and epochs, for the terminal, metrics.csv, report and loggers."""
+"""Record of a training: progress, steps and epochs, for the terminal, metrics.csv, report and loggers."""
 
 from __future__ import annotations
 
@@ -103,8 +103,7 @@ class EpochRecord(Checkpoint):
     """
 
     def __init__(self, path: Path, show: Callable[[JsonObject, bool], None]):
-        self.path = path
-        self.show = show
+        self.path, self.show = path, show
         self.history: list[JsonObject] = []
         self.best: Tensor | None = None  # best monitored score before the epoch, or the part of it that was resumed
         self.validation: dict[str, float] | None = None  # scores of the last validation of the running epoch
@@ -223,7 +222,6 @@ class TrainingProgress(Callback):
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show the progress line until the block ends, even if the block raises an error."""
         with progress.stage("training", unit="steps", summary=False) as self.stage:
             yield
 
