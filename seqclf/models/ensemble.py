@@ -24,8 +24,9 @@ class Ensemble(SequenceNetwork):
 
     def __init__(self, members: Iterable[SequenceNetwork]):
         super().__init__()
-        self.members: Any = nn.ModuleList(members)
-        self.shortening = self.members[0].shortening
+        networks = list(members)
+        self.members: Any = nn.ModuleList(networks)
+        self.shortening = networks[0].shortening
 
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         return vote(torch.stack([member(fields, lengths, host_lengths) for member in self.members]))
@@ -46,7 +47,8 @@ def networks_of(network: SequenceNetwork) -> list[SequenceNetwork]:
 
 def reads_static(target: str) -> bool:
     """Return True if the network class `target` of a config reads static fields."""
-    return bool(locate_subclass(target, SequenceNetwork, "model._target_").reads_static)
+    network: Any = locate_subclass(target, SequenceNetwork, "model._target_")
+    return bool(network.reads_static)
 
 
 # Names of other columns of predictions and scores, and of other outputs of streams
