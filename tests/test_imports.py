@@ -129,7 +129,7 @@ def test_data_goes_one_way_inside_of_its_room():
 
 
 def imported_files(path):
-    """Names of the files that a file imports; `from seqclf.data import prepare` imports data/prepare.py."""
+    """Names of the files that a file imports; `from seqclf.data import prepare_data` imports data/prepare_data.py."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "seqclf":
             folder = HOME.joinpath(*node.module.split(".")[1:])

@@ -136,7 +136,7 @@ def _read_signed(folder: Path) -> JsonObject:
     if not intact:
         raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
     if (format := manifest.get("format")) != FORMAT:
-        raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "export it anew")
+        raise InputError(f"bundle={folder}", f"of format {format}, this seqclf reads {FORMAT}", "train and export anew")
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         require(manifest, {"files": Each(str)})
         for name in manifest["files"]:

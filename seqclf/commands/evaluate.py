@@ -126,5 +126,5 @@ def _found(reported: Reported, config: EvaluateConfig) -> JsonObject:
         found["periods"] = [part.to_dict() for part in reported.periods]
     if (other := reported.against) is not None:
         better, compared = other.comparisons[0].is_better, [each.to_dict() for each in other.comparisons]
-        found["against"] = {"model": config.against, "rows": other.rows, "better": better, "comparison": compared}
+        found["against"] = {"model": config.against, "rows": other.rows, "better": better, "comparisons": compared}
     return found

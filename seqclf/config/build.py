@@ -56,6 +56,8 @@ def locate(target: Any, key: str = "_target_") -> Any:
         hint = did_you_mean(name, vars(module)) if module is not None and name else ""
         if isinstance(error, ModuleNotFoundError) and error.name == package_of(str(target)):
             hint = f"install the package {error.name}, or add the folder that holds it to PYTHONPATH"
+        elif str(target).startswith("seqclf.") and not hint:  # of a checkpoint or recipe of another version
+            hint = "train anew if another version of seqclf wrote this path"
         raise InputError(f"{key}={target}", f"cannot be imported ({error})", hint) from None
 
 

@@ -14,7 +14,7 @@ too few groups, there is no interval.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,23 +56,29 @@ def interval_text(interval: Interval, form: Callable[[float], str] = "{:.3f}".fo
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelIntervals(JsonResult):
+    """Intervals of the metrics of the positive label. `alerts`: interval of the fraction of rows that are alerts."""
+
+    recall: Interval
+    precision: Interval
+    alerts: Interval
+    f1: Interval
+    average_precision: Interval = None
+    auroc: Interval = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Intervals(JsonResult):
-    """95 % confidence intervals (low, high), None if a metric is not defined or the rows come from too few groups.
+    """95 % confidence intervals (low, high), None if a metric is not defined or the rows come from too few groups."""
 
-    `positive`: those of the positive label, with `alerts`, the fraction of rows that are alerts, and ranking metrics.
-    """
+    OMIT_NONE = frozenset({"positive"})
 
-    OMIT_NONE = frozenset({"accuracy", "positive", "alerts", "average_precision", "auroc"})
-
-    accuracy: Interval = None
+    accuracy: Interval
     recall: Interval
     precision: Interval
     f1: Interval
-    recall_by_class: dict[str, Interval] = field(default_factory=dict)
-    alerts: Interval = None
-    average_precision: Interval = None
-    auroc: Interval = None
-    positive: Intervals | None = None
+    recall_by_class: dict[str, Interval]
+    positive: LabelIntervals | None = None
 
 
 class ConfusionCounts(NamedTuple):
@@ -144,7 +150,7 @@ def metric_intervals(
         if is_positive.any() and not is_positive.all() and rows.are_enough(is_positive, ~is_positive):
             ranking = ranking_intervals(is_positive, ranking_scores(probabilities)[:, index], generator, group)
         f1 = rows.proportion(is_positive | is_alert, is_chosen=True) if rows.are_enough(is_positive) else None
-        positive_intervals = Intervals(
+        positive_intervals = LabelIntervals(
             recall=rows.proportion(is_positive),
             precision=rows.proportion(is_alert, is_chosen=True),
             alerts=rows._replace(hits=is_alert).proportion(),

@@ -19,7 +19,7 @@ from seqclf.evaluation.baseline_scores import best_model, metrics_of
 from seqclf.evaluation.calibration import Calibration, calibration_of, fit_temperature
 from seqclf.evaluation.choose_decision import at_the_same_ranks, choose_decision
 from seqclf.evaluation.comparison import Comparison, RowPredictions, compare_models, deciding_metric
-from seqclf.evaluation.decision import FOLDS, RULES, Decision
+from seqclf.evaluation.decision import FOLDS, RULES, Decision, Guarantee
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.evaluation.next_step import next_step
 from seqclf.evaluation.ranking import ranking_scores
@@ -201,7 +201,8 @@ def compare_with(
         network.positive,
         rows.predicted(other_decision),
     )
-    comparisons = compare_rows(own, decision, rows, other_decision, network, monitor)
+    targets = () if network.positive else decision.targets
+    comparisons = compare_rows(own, decision, rows, other_decision, network, monitor, targets)
     return ModelResult(**vars(metrics), name=other.name, kind=other.model, comparisons=comparisons, **facts)
 
 
@@ -212,13 +213,14 @@ def compare_rows(
     other_decision: Decision | None,
     network: Scores,
     monitor: str | None,
+    targets: Sequence[Guarantee] = (),
 ) -> list[Comparison]:
     """Compare the rows of a network with `others`, those of another model in the same order (see `compare_models`).
 
-    A decision of None predicts the most probable classes. `network`: names the classes.
+    A decision of None predicts the most probable classes. `network`: names the classes. `targets`: of labels of several
+    classes, whose alerts are compared.
     """
     positive = None if network.positive is None else network.classes.index(network.positive)
-    targets = () if decision is None or network.positive else decision.targets
     model, baseline = (
         RowPredictions(part.predicted(by), ranking_scores(np.array(part.probabilities(by))))
         for part, by in ((rows, decision), (others, other_decision))

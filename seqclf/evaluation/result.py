@@ -248,7 +248,7 @@ class RunResult:
         # A custom training loop may give `write_bundle` a few scores only, which are not a complete block.
         whole = [name for name in SPLITS if "by_length" in (state.get(name) or ())]
         if whole and (version := state.get("version", 1)) != VERSION:
-            raise InputError(None, f"is of version {version}, this seqclf reads {VERSION}", "train or export anew")
+            raise InputError("metrics.json", f"is of version {version}, this seqclf reads {VERSION}")
         try:
             kinds = (("baseline", ModelResult), ("calibration", Calibration), ("leaks", LeakReport))
             parts: dict[str, Any] = {key: kind.from_dict(state[key]) for key, kind in kinds if key in state}

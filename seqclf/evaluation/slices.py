@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import FEW_GROUPS, effective_groups
 from seqclf.evaluation.intervals import CONFIDENCE
-from seqclf.evaluation.metrics import LabelMetrics, classification_metrics
+from seqclf.evaluation.metrics import LabelMetrics, confusion_matrix, confusion_metrics, label_metrics
+from seqclf.evaluation.ranking import ranking_metrics
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.system.json_result import JsonResult
 
@@ -50,13 +51,23 @@ class Slice(JsonResult):
         """Return the slice of the rows at `part`: (M,) positions of at least one row."""
         scored, classes, positive = judged.rows.take(part), judged.classes, judged.positive
         probabilities, predicted = scored.probabilities(judged.decision), scored.predicted(judged.decision)
-        metrics = classification_metrics(scored.labels, probabilities, classes, positive, predicted)
-        scores = probabilities.max(axis=1) if positive is None else probabilities[:, classes.index(positive)]
-        numbers: dict[str, Any] = {
-            name: getattr(metrics, name) for name in ("rows", "accuracy", "recall", "f1", "positive")
-        }
-        numbers |= {"shortest": int(scored.lengths.min()), "longest": int(scored.lengths.max())}
-        return cls(title=title, **numbers, mean_score=float(scores.mean()))
+        labels, scores, of_positive = scored.labels.astype(np.int64), probabilities.max(axis=1), None
+        metrics = confusion_metrics(confusion_matrix(labels, predicted, len(classes)), classes)
+        if positive is not None:
+            code = classes.index(positive)
+            scores = probabilities[:, code]
+            of_positive = label_metrics(metrics, positive, ranking_metrics(labels, probabilities, code))
+        return cls(
+            title=title,
+            shortest=int(scored.lengths.min()),
+            longest=int(scored.lengths.max()),
+            rows=len(labels),
+            accuracy=metrics.accuracy,
+            recall=metrics.recall,
+            f1=metrics.f1,
+            mean_score=float(scores.mean()),
+            positive=of_positive,
+        )
 
 
 class JudgedRows(NamedTuple):

@@ -146,7 +146,11 @@ def _is_data_of(dataset: Dataset, result: RunResult) -> bool:
 
 
 def _run_mistakes(dataset: Dataset, result: RunResult, bundle: Path | None) -> list[Mistake]:
-    classifier = None if bundle is None else Classifier(bundle, device="cpu")
+    try:
+        classifier = None if bundle is None else Classifier(bundle, device="cpu")
+    except InputError as error:  # such as a bundle of another version, of which the scores are known
+        show_note(f"the worst errors are not explained: {error}")
+        classifier = None
     split, predicted = dataset.splits[result.split], result.judged.predicted(result.decision)
 
     def described(row: int) -> DescribedRow:

@@ -157,8 +157,9 @@ def _verdict_blocks(result: RunResult) -> list[Block]:
         rows = _comparison_rows(result.baseline.comparisons)
         blocks += [Text(text, soft=True), Table(COMPARISON_COLUMNS, rows, strong=0)]
     if result.others:
-        text = "Heads of the network, each alone on the same rows, and what the network adds to it."
-        blocks += [Text(text, soft=True), models_table(result, result.others)]
+        text = "Simpler models on the same rows, also each head of the network alone, and what the network adds."
+        simpler = [*([] if result.baseline is None else [result.baseline]), *result.others]
+        blocks += [Text(text, soft=True), models_table(result, simpler)]
     blocks += [Text(row_counts(metrics, result.split), soft=True), score_table(result)]
     if metrics.intervals is not None:
         blocks.append(Text(BETWEEN if metrics.groups is None else BETWEEN_GROUPS, soft=True))
@@ -199,10 +200,9 @@ def _gain(other: ModelResult) -> str:
     gain = other.comparisons[0]
     amount = f"{SIGNED(gain.difference)} {metric_title(gain.metric)} ({interval_text((gain.low, gain.high), SIGNED)})"
     if gain.too_few_groups:
-        return "Neither is shown to be better: a class lies in one group, or nearly so."
-    if gain.is_better:
-        return f"It is better, by {amount}."
-    return f"It is {'worse' if gain.is_worse else 'not shown to be better'}: {amount}."
+        return "Neither model is shown to be better: a class lies in one group, or nearly so."
+    verdict = "better" if gain.is_better else "worse" if gain.is_worse else "not shown to be better"
+    return f"The judged model is {verdict} than {shortened(other.name)}: {amount}."
 
 
 def difference_cells(compared: Comparison | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from seqclf.documents.formatting import probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
-from seqclf.evaluation.intervals import SIGNED, Interval, Intervals, interval_text
+from seqclf.evaluation.intervals import SIGNED, Interval, LabelIntervals, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.result import ModelResult, RunResult
 from seqclf.evaluation.slices import Groups
@@ -192,7 +192,7 @@ def positive_result(metrics: SplitResult, split: str, decision: Decision) -> str
     return f"{recall}; {alerts}{_doubt(metrics, intervals)}."
 
 
-def _doubt(metrics: SplitResult, intervals: Intervals | None) -> str:
+def _doubt(metrics: SplitResult, intervals: LabelIntervals | None) -> str:
     """Return a clause, or "", if rows are too few to show that the AUROC beats chance and no alarm says so."""
     if intervals is None or intervals.auroc is None or intervals.auroc[0] > 0.5:
         return ""

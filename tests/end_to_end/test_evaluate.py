@@ -253,5 +253,5 @@ def test_the_exit_code_says_whether_a_model_is_better(shell, trained):
             found = result["against"]
             assert (completed.exit_code, found["better"]) == (code, code == 0), completed.stderr
             assert found["rows"] == result["rows"] and figures(shell)["against"] == found
-            assert (found["comparison"][0]["difference"] > 0) == found["better"]
+            assert (found["comparisons"][0]["difference"] > 0) == found["better"]
     assert (trained.run / "report.html").read_bytes() == before
