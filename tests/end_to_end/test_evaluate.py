@@ -255,3 +255,12 @@ def test_the_exit_code_says_whether_a_model_is_better(shell, trained):
             assert found["rows"] == result["rows"] and figures(shell)["against"] == found
             assert (found["comparisons"][0]["difference"] > 0) == found["better"]
     assert (trained.run / "report.html").read_bytes() == before
+
+
+def test_a_run_is_judged_by_its_scores_though_its_bundle_is_of_another_version(shell, trained):
+    shutil.copytree(trained.run, shell.folder / "earlier")
+    manifest = shell.folder / "earlier/bundle/manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "format": 1}))
+    completed = judged(shell, "run=earlier", "output=of_earlier")
+    assert "worst errors are not explained" in completed.stderr
+    assert figures(shell, "of_earlier")["test"] == json.loads((trained.run / "metrics.json").read_text())["test"]
