@@ -46,6 +46,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
+from seqclf.settings.command_settings import RayOptions
 
 OUTPUTS = ("scores.parquet", "scores.csv", "scores.jsonl", "scores.arrow", "parts/")
 WINDOW_ROWS = 5  # several windows, and so several files of a journal, in a small input
@@ -80,7 +81,8 @@ class PredictionCase:
 
     def config(self, **changes: Any) -> Any:
         """The config of the command `predict`."""
-        unset = dict.fromkeys(("sequence", "threshold", "ray", "header", "encoding", "quote", "delimiter"))
+        unset: dict[str, Any] = dict.fromkeys(("sequence", "threshold", "header", "encoding", "quote", "delimiter"))
+        unset["ray"] = RayOptions()
         paths = {"bundle": str(self.bundle), "input": self.input, "output": self.target}
         return SimpleNamespace(**{**unset, **paths, "explain": False, "device": "cpu", "threads": 1, "engine": "local",
                                   **changes})  # fmt: skip
