@@ -74,10 +74,19 @@ def _cells(part: Slice, names: list[str]) -> list[object]:
 
 def periods_section(reported: Reported) -> Section | None:
     """Return a picture and a table of the scores by period, None without periods."""
-    periods, positive = reported.periods, reported.result.positive
+    if (table := periods_table(reported)) is None:
+        return None
+    figure = Picture(
+        scores_over_time(reported.periods, _positive(reported)), "scores by period, numbers in the table below"
+    )
+    return Section("Over time", [figure, *table.blocks])
+
+
+def periods_table(reported: Reported) -> Section | None:
+    """Return the table of `periods_section` alone, as the terminal shows no picture."""
+    periods, label = reported.periods, _positive(reported)
     if not periods:
         return None
-    label = None if positive is None else shortened(positive, 20)
     recall, mean = ("macro recall", "mean probability") if label is None else (f"recall of {label}", f"P({label})")
     columns = {"period": "text", "rows": "number", recall: "number", "accuracy": "number", mean: "number"}
     rows: list[list[object]] = [
@@ -88,8 +97,13 @@ def periods_section(reported: Reported) -> Section | None:
         columns[f"share of {label}"] = "number"
         rows = [[*row, score(period_share(part))] for row, part in zip(rows, periods, strict=True)]
     table = Table(columns, rows, folded=f"Every period ({len(rows):,})", caption="Scores by period")
-    figure = Picture(scores_over_time(periods, label), "scores by period, numbers in the table below")
-    return Section("Over time", [figure, table])
+    return Section("Over time", [table])
+
+
+def _positive(reported: Reported) -> str | None:
+    """Return the positive label as a heading shows it."""
+    positive = reported.result.positive
+    return None if positive is None else shortened(positive, 20)
 
 
 def confusion_section(reported: Reported) -> Section:

@@ -31,15 +31,6 @@ PLAIN = {
 ROWS = 40
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
-
-
 def random_split(fields: list[dict[str, Any]], rows: int = ROWS, longest: int = 30, seed: int = 0) -> Split:
     random = np.random.default_rng(seed)
     offsets = np.concatenate([[0], np.cumsum(random.integers(1, longest + 1, rows))])
