@@ -24,6 +24,7 @@ class Batch(NamedTuple):
     `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64 in [1, T]. `labels`: (B,) int64. On the
     host, `host_lengths` and `ids`, row indices in the split: (B,) arrays. `weight`: factor for the mean loss: 1, or
     (rows of the batch) / (mean rows per batch), or 0 for the one short row of a rank without rows in a step.
+    `row_weights`: (B,) float32 weights of `data.weight`, of mean 1 over the split, or None.
     """
 
     fields: dict[str, Tensor]
@@ -32,6 +33,7 @@ class Batch(NamedTuple):
     host_lengths: np.ndarray
     ids: np.ndarray
     weight: float = 1.0
+    row_weights: Tensor | None = None
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch with its tensors on `device`. Lightning would take 0.1 ms to traverse the fields."""
@@ -42,7 +44,8 @@ class Batch(NamedTuple):
         beside = device.type not in ("cpu", "mps")
         fields = {name: values.to(device, non_blocking=beside) for name, values in self.fields.items()}
         lengths, labels = (values.to(device, non_blocking=beside) for values in (self.lengths, self.labels))
-        return self._replace(fields=fields, lengths=lengths, labels=labels)
+        weights = None if self.row_weights is None else self.row_weights.to(device, non_blocking=beside)
+        return self._replace(fields=fields, lengths=lengths, labels=labels, row_weights=weights)
 
 
 class BatchDataset(Dataset):
@@ -51,6 +54,7 @@ class BatchDataset(Dataset):
     def __init__(self, split: Split, mean_rows: float | None = None):
         self.split = split
         self.mean_rows = mean_rows
+        self.row_weights = split.mean_weights
         self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
         self.rows_read = 0
 
@@ -65,7 +69,8 @@ class BatchDataset(Dataset):
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
         weight = 1.0 if self.mean_rows is None else len(rows) / self.mean_rows
-        return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight)
+        of_rows = None if self.row_weights is None else torch.from_numpy(self.row_weights[rows].astype(np.float32))
+        return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight, of_rows)
 
 
 class RowBatch(NamedTuple):
@@ -79,7 +84,8 @@ class RowBatch(NamedTuple):
 class SplitRows:
     """The rows of a split, for the methods `fit_to` and `fit_to_validation` of a network.
 
-    `digest`: hash of the data set. `class_weights`: (C,) weights above 0 of the classes in the loss.
+    `digest`: hash of the data set. `class_weights`: (C,) weights above 0 of the classes in the loss. `weights`: (N,)
+    weights of the rows, of mean 1, or None.
     """
 
     def __init__(self, split: Split, digest: str, class_weights: np.ndarray, device: torch.device | str = "cpu"):
@@ -87,6 +93,7 @@ class SplitRows:
         self.digest = digest
         self.class_weights = class_weights
         self.device = torch.device(device)
+        self.weights = split.mean_weights
         self.lengths: np.ndarray = split.sequences.lengths
         self.labels: np.ndarray = np.array(split.labels)  # a copy, which PyTorch may take
 

@@ -18,8 +18,8 @@ from seqclf.data.ragged import row_inputs
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source, source_of
-from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, RowKey
-from seqclf.data.schema.rows import as_text
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, WEIGHT, RowKey
+from seqclf.data.schema.rows import as_text, require_weights
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.scores import ScoredRows
@@ -61,9 +61,10 @@ def labelled_sources(classifier: Classifier, options: DataOptions, split: str) -
     labels = source_of(options, "labels")
     if labels is None:
         return source, None
-    schema, groups = classifier.schema, [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]
+    schema, named = classifier.schema, ((GROUP, "data.group", options.group), (WEIGHT, "data.weight", options.weight))
+    keys = [RowKey(kind, option, column) for kind, option, column in named if column is not None]
     static = [field for field in schema.fields if field.static]
-    return source, LabelTable(labels, schema.group_by or (str(options.id),), options.label, groups, static)
+    return source, LabelTable(labels, schema.group_by or (str(options.id),), options.label, keys, static)
 
 
 def predict_labelled(
@@ -74,12 +75,13 @@ def predict_labelled(
     *,
     group: str | None = None,
     time: str | None = None,
+    weight: str | None = None,
     explain: bool = False,
 ) -> LabelledPredictions:
     """Predict the rows of a labelled source, and reject those with an unknown label. Raises InputError without others.
 
-    `table`: label table that is joined by id, None if the source has the column `label`. `group`, `time`: names of
-    columns. `explain`: True to describe the worst rows, with the contribution of each token.
+    `table`: label table that is joined by id, None if the source has the column `label`. `group`, `time`, `weight`:
+    names of columns. `explain`: True to describe the worst rows, with the contribution of each token.
     """
     logits, labels, lengths = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     extra: dict[str, list[np.ndarray]] = {name: [] for name in classifier.extra}
@@ -87,7 +89,8 @@ def predict_labelled(
     mistakes: list[_WorstRow] = []
     counts, sample = Counts(), RowSample(classifier.reference)
     times, unknown_labels = list[np.ndarray](), 0
-    columns_of = LabelColumns(label if table is None else None, table, group, time)
+    weights = list[np.ndarray]()
+    columns_of = LabelColumns(label if table is None else None, table, group, time, weight)
     for rows, predictions in classifier.predict_source(source, columns_of, sample):
         columns, probabilities = rows.columns, predictions.probabilities
         codes = label_codes(columns.column("label"), classifier.classes)
@@ -114,6 +117,9 @@ def predict_labelled(
         lengths.append(predictions.lengths[used])
         for name, values in predictions.extra.items():
             extra[name].append(values[used])
+        if weight is not None:
+            require_weights(WEIGHT, columns.column(WEIGHT), rows)
+            weights.append(columns.column(WEIGHT).to_numpy(zero_copy_only=False)[used])
         if time is not None:
             times.append(columns.column(TIME).to_numpy(zero_copy_only=False)[used])
         counts = counts.plus(predictions.counts)
@@ -125,7 +131,8 @@ def predict_labelled(
     truncated = np.zeros(len(ids), bool) if limit is None else original_lengths > limit
     groups, named = (None, None) if group is None else _groups(group_names)
     found = np.concatenate(logits), np.concatenate(labels), original_lengths, truncated, groups, named, pa.array(ids)
-    outputs = ScoredRows(*found)._replace(extra={name: np.concatenate(values) for name, values in extra.items()})
+    outputs = ScoredRows(*found, weights=np.concatenate(weights) if weights else None)
+    outputs = outputs._replace(extra={name: np.concatenate(values) for name, values in extra.items()})
     described = dict[int, DescribedRow]()
     for _, position, columns in mistakes if explain else []:
         described[position] = _explained(classifier, ids[position], outputs.logits[position], columns)

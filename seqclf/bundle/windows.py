@@ -18,7 +18,7 @@ from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, class_folder, local_files, suffix_of
 from seqclf.data.reading.tables import column_names, to_arrow
 from seqclf.data.reading.text_formats import JsonLines
-from seqclf.data.schema.casts import GROUP, TIME, RowKey, key_sql
+from seqclf.data.schema.casts import GROUP, TIME, WEIGHT, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.errors import InputError
@@ -54,12 +54,13 @@ def run_windows(windows: Iterable[Window], predict: PredictWindows) -> Iterator[
 
 
 class LabelColumns(NamedTuple):
-    """Columns beside the fields: `label`, or a `table` to join by id; of groups; of times, the first of a sequence."""
+    """Columns beside the fields: `label`, or a `table` to join by id; of groups, times (the first), and weights."""
 
     label: str | None = None
     table: LabelTable | None = None
     group: str | None = None
     time: str | None = None
+    weight: str | None = None
 
 
 NO_LABELS = LabelColumns()
@@ -70,11 +71,11 @@ def source_windows(
 ) -> Iterator[Window]:
     """Read files or a table, and yield one window after the other. Raises InputError if the source lacks a column.
 
-    `columns`: become the canonical columns `label`, and GROUP, GROUP_NAME and TIME of `schema.casts`. `verb`, `unit`:
-    of the progress bar, which advances when the caller requests the next window. `window_rows`: number of rows of a
-    window, or about so many of an event table.
+    `columns`: become the canonical columns `label`, and GROUP, GROUP_NAME, TIME and WEIGHT of `schema.casts`. `verb`,
+    `unit`: of the progress bar, which advances when the caller requests the next window. `window_rows`: number of rows
+    of a window, or about so many of an event table.
     """
-    label, table, group, time = columns
+    label, table, group, time, weight = columns
     # The query of the bundle may name the label column, which is null in a file without labels.
     source = _with_columns(schema, source) if label is None and table is None else source
     null_columns = (schema.label,) if label is None and schema.label is not None else ()
@@ -92,13 +93,13 @@ def source_windows(
             no_column, no_id = f"no column '{schema.id}' (data.id)", "the bundle was trained without data.id"
             reason = no_column if schema.id else no_id
             raise InputError(source, f"{reason}, by which the labels of {table.source} are joined")
-        keys = {}
-        if group is not None and not (table is not None and table.row_keys):
-            required.append(("data.group", group))
-            keys = RowKey(GROUP, "data.group", group).sql(types)
-        if time is not None:
-            required.append(("time", time))
-            keys |= RowKey(TIME, "time", time).sql(types)
+        keys = dict[str, str]()
+        joined = [] if table is None else table.row_keys
+        named = ((GROUP, "data.group", group), (TIME, "time", time), (WEIGHT, "data.weight", weight))
+        for key in (RowKey(kind, option, column) for kind, option, column in named if column is not None):
+            if key not in joined:
+                required.append((key.option, key.column))
+                keys |= key.sql(types)
         require_columns(required, types, str(source))
         schema = replace(schema, label=label, id=id)
         total = None if schema.group_by else reader.stored_rows()

@@ -153,7 +153,7 @@ def _predicted(
     classifier: Classifier, options: DataOptions, positive: str | None, time: str | None, *, explain: bool
 ) -> tuple[Scores, LabelledPredictions]:
     source, table = labelled_sources(classifier, options, "test")
-    columns = {"group": options.group, "time": time}
+    columns = {"group": options.group, "time": time, "weight": options.weight}
     predicted = predict_labelled(classifier, source, options.label, table, **columns, explain=explain)
     scores = Scores(
         role=NETWORK,

@@ -31,7 +31,7 @@ from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantiti
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, reader_of, source_of
-from seqclf.data.schema.casts import GROUP_NAME, LABEL
+from seqclf.data.schema.casts import COST, GROUP_NAME, LABEL, WEIGHT, RowKey
 from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
 from seqclf.data.sequence_columns import times_of_sequences, with_static
@@ -133,7 +133,9 @@ def build_dataset(
     """
     policy = SplitPolicy.from_options(options.split, options.group, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
-    label_table = _open_label_table(options, policy)
+    values = value_keys(options)
+    row_keys = [*policy.row_keys, *values]
+    label_table = _open_label_table(options, row_keys)
     with ExitStack() as stack:
         with progress.stage("detecting formats and fields"):
             readers = {
@@ -143,7 +145,8 @@ def build_dataset(
         notes = [*notes, *inferred]
         encoders = make_encoders(schema.fields, schema.truncation)
         check_fields(encoders)
-        staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
+        keys = row_keys, values
+        staged = _collect_all(readers, schema, encoders, quarantine, scratch, keys, policy.divides_train, label_table)
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}
     labels_from = sources["train"] if label_table is None else label_table.source
@@ -215,16 +218,20 @@ def _collect_all(
     encoders: Mapping[str, FieldEncoder],
     quarantine: Quarantine,
     scratch: Path,
-    policy: SplitPolicy,
+    keys_of_rows: tuple[list[RowKey], list[RowKey]],
+    divides_train: bool,
     label_table: LabelTable | None,
 ) -> dict[str, Staged]:
-    """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`."""
+    """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`.
+
+    `keys_of_rows`: those that the training source must have, and those that every source must have.
+    """
     of_labels = [] if label_table is None else label_table.row_keys
-    row_keys = [key for key in policy.row_keys if key not in of_labels]
+    row_keys, values = ([key for key in keys if key not in of_labels] for keys in keys_of_rows)
     for name, reader in readers.items():
         types = reader.column_types
         source_schema = schema if label_table is None else label_table.without_joined(schema, types.keys())
-        needed = row_keys if name == "train" else []
+        needed = row_keys if name == "train" else values
         check_columns(reader, source_schema, [(key.option, key.column) for key in needed])
     staged = {}
     for name, reader in readers.items():
@@ -232,14 +239,20 @@ def _collect_all(
         keys = {column: sql for key in row_keys for column, sql in key.sql(reader.column_types).items()}
         path = scratch / f"{name}.arrow"
         # Original texts are kept for evaluation rows only, because reports do not show training rows.
-        keep_texts = name != "train" or policy.divides_train
+        keep_texts = name != "train" or divides_train
         staged[name] = collect(reader, schema, encoders, quarantine, path, keys, label_table, keep_texts=keep_texts)
         reader.close()  # closing frees the memory and the spill files of DuckDB before the next source is read
     return staged
 
 
-def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
-    """The table may also hold static fields, and the columns of `data.group` and `data.split.column`."""
+def value_keys(options: DataOptions) -> list[RowKey]:
+    """Return the columns of numbers of rows that are no fields: weights and costs."""
+    named = ((WEIGHT, "data.weight", options.weight), (COST, "data.cost", options.cost))
+    return [RowKey(kind, option, column) for kind, option, column in named if column is not None]
+
+
+def _open_label_table(options: DataOptions, row_keys: Sequence[RowKey]) -> LabelTable | None:
+    """The table may also hold static fields, and the columns of `row_keys`."""
     source = source_of(options, "labels")
     if source is None:
         return None
@@ -255,7 +268,7 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
             static = [
                 named_static_field(str(name), declared[name], sample, str(source), options.infer) for name in held
             ]
-    return LabelTable(source, id_columns, options.label, policy.row_keys, static)
+    return LabelTable(source, id_columns, options.label, row_keys, static)
 
 
 def _build_schema(
@@ -266,6 +279,7 @@ def _build_schema(
     reasons = {  # dict column → why it is no field
         **dict.fromkeys(_split_columns(options), "it splits the rows"),
         **dict.fromkeys(times_of_sequences(reader, sample, options), "a time of the sequence"),
+        **{key.column: f"{key.option}, the {key.kind}" for key in value_keys(options)},
         **dict.fromkeys(reader.partitions, "a folder of the files"),
         **dict.fromkeys(options.ignore, "data.ignore"),
     }

@@ -19,9 +19,9 @@ from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END
+from seqclf.data.schema.casts import COST, GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END, WEIGHT
 from seqclf.data.schema.problems import Quarantine
-from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null
+from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null, require_weights
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.policies import SplitInputs, sequence_keys
@@ -131,6 +131,9 @@ class _Staging:
     def add(self, rows: SourceRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the bad rows."""
         problems = check_rows(rows.columns, self.schema, self.encoders)
+        for name in (WEIGHT, COST):
+            if name in rows.columns.schema.names:
+                require_weights(name, rows.columns.column(name), rows)
         refusals = problems.refusals(rows)
         self.refused += refusals
         self.rows += len(rows.row_numbers)
@@ -188,9 +191,8 @@ class _Staging:
             ID: as_text(columns.column(ID) if ID in columns.schema.names else row),
             ROW: row,
             FILE: pa.array(file_numbers),
+            **{name: columns.column(name) for name in (GROUP_NAME, WEIGHT, COST) if name in columns.schema.names},
         }
-        if GROUP_NAME in columns.schema.names:
-            staged[GROUP_NAME] = columns.column(GROUP_NAME)
         return pa.record_batch(staged)
 
 

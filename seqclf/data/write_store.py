@@ -18,7 +18,7 @@ from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import kind_of
 from seqclf.data.ragged import Ragged, take
-from seqclf.data.schema.casts import GROUP_NAME, ID, LABEL, ROW
+from seqclf.data.schema.casts import COST, GROUP_NAME, ID, LABEL, ROW, WEIGHT
 from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema, label_codes
@@ -50,7 +50,7 @@ class EncodedBatch(NamedTuple):
 
     def rows(self, rows: np.ndarray, has_limit: bool) -> Split:
         """Return the rows at the (M,) positions `rows`. `has_limit`: True to keep lengths before truncation."""
-        names = [name for name in (ID, ROW, GROUP_NAME) if name in self.staged.schema.names]
+        names = [name for name in (ID, ROW, GROUP_NAME, WEIGHT, COST) if name in self.staged.schema.names]
         staged = self.staged.select(names).take(pa.array(rows))
         return Split(
             take(self.sequences, rows),
@@ -60,6 +60,8 @@ class EncodedBatch(NamedTuple):
             self.original_lengths[rows] if has_limit else None,
             None if self.groups is None else self.groups[rows],
             group_names=staged.column(GROUP_NAME) if GROUP_NAME in names else None,
+            weights=staged.column(WEIGHT).to_numpy(zero_copy_only=False) if WEIGHT in names else None,
+            costs=staged.column(COST).to_numpy(zero_copy_only=False) if COST in names else None,
         )
 
 
@@ -171,6 +173,8 @@ class StoreWriter:
                 refusals = [*source.refused, *part.refused]
                 reason = refusals[-1] if refusals else ""
                 raise InputError(source.source, f"none of the rows for {name} can be used: {reason}")
+            if part.weight == 0:
+                raise InputError(source.source, f"all weights of the rows for {name} are 0 (data.weight)")
             part.counts.refused = len(part.refused) + (len(source.refused) if name == origin else 0)
             self.report[name] = part.counts
         self.quarantine.check_share(str(source.source), source.rows, [*source.refused, *late])
@@ -185,6 +189,7 @@ class _Part:
     digests: dict[str, Any] = field(default_factory=lambda: defaultdict(hashlib.sha256))
     counts: SplitCounts = field(default_factory=SplitCounts)
     refused: list[Refusal] = field(default_factory=list)
+    weight: float | None = None  # sum of the weights, None if rows have none
 
     def add(self, rows: Split, unknown_ids: Mapping[str, int], texts: pa.RecordBatch | None) -> None:
         """`unknown_ids`: dict field stored as ids → id of unknown values."""
@@ -192,6 +197,9 @@ class _Part:
         sequences = rows.sequences
         # Each array is hashed as a stream of bytes, so the digests do not depend on the batch size.
         arrays = {"lengths": sequences.lengths, "labels": rows.labels, **sequences.fields, **sequences.static}
+        if rows.weights is not None:
+            arrays[WEIGHT] = rows.weights
+            self.weight = (self.weight or 0.0) + float(rows.weights.sum())
         for name, values in arrays.items():
             self.digests[name].update(np.ascontiguousarray(values).data)
         self.counts.used += len(rows.labels)
@@ -223,6 +231,8 @@ def join_splits(splits: Sequence[Split], folder: Path) -> Split:
         np.concatenate([split.row_numbers for split in splits]),
         _join_optional([split.original_lengths for split in splits]),
         _join_optional([split.groups for split in splits]),
+        weights=_join_optional([split.weights for split in splits]),
+        costs=_join_optional([split.costs for split in splits]),
     )
 
 

@@ -27,7 +27,7 @@ from seqclf.evaluation.scores import ORDER_BLIND, ScoredRows, Scores
 from seqclf.system import progress
 
 # Format version in the name of the folder of scores; increase the version when their content changes.
-SCORES_FORMAT = 8
+SCORES_FORMAT = 9
 
 
 def metrics_of(scores: Scores, positive: str | None) -> dict[str, Metrics]:

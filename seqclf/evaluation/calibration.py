@@ -51,11 +51,11 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
+def calibration_error(labels: np.ndarray, probabilities: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Return the expected calibration error over 15 bins of equal width (Guo et al. 2017).
 
     It is the mean gap between the probability of the most probable class and the fraction of rows in which it is the
-    label. `labels`: (N,). `probabilities`: (N, C).
+    label. `labels`: (N,). `probabilities`: (N, C). `weights`: (N,) of the rows, None for equal ones.
 
     >>> labels = np.array([0, 0, 1, 1])
     >>> probabilities = np.array([[0.8, 0.2]] * 4)  # right in half of the rows, at a confidence of 0.8
@@ -63,7 +63,7 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
     0.3
     """
     confidence = probabilities.max(axis=1)
-    return _mean_gap(probabilities.argmax(axis=1) == labels, confidence, _bins(confidence))
+    return _mean_gap(probabilities.argmax(axis=1) == labels, confidence, _bins(confidence), weights)
 
 
 def calibration_error_by_chance(probabilities: np.ndarray, seed: int = 0) -> float:
@@ -91,11 +91,14 @@ def _bins(confidence: np.ndarray) -> np.ndarray:
     return np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
-def _mean_gap(is_right: np.ndarray, confidence: np.ndarray, bin_of_row: np.ndarray) -> float:
+def _mean_gap(
+    is_right: np.ndarray, confidence: np.ndarray, bin_of_row: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     # Each entry of `gaps` is the sum of (correct - confidence) over the rows of a bin. Dividing by the number of all
     # rows weights each bin by its size, and avoids a division by zero for empty bins.
-    gaps = np.bincount(bin_of_row, weights=is_right - confidence, minlength=BINS)
-    return float(np.abs(gaps).sum() / max(1, len(confidence)))
+    given = np.ones(len(confidence)) if weights is None else weights
+    gaps = np.bincount(bin_of_row, weights=(is_right - confidence) * given, minlength=BINS)
+    return float(np.abs(gaps).sum() / (given.sum() or 1))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:

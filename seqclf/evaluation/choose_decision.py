@@ -53,11 +53,13 @@ def choose_decision(
     group: np.ndarray | None = None,
     unit: str = "group",
     basis: str = HELD_OUT,
+    weights: np.ndarray | None = None,
+    costs: np.ndarray | None = None,
 ) -> Decision:
     """Return the decision that meets the targets of `options` on new data.
 
     `logits`: (N, C) of the rows that set the thresholds. `labels`: (N,) class numbers. `group`: (N,) codes of groups,
-    None if rows are independent. `unit`, `basis`: see `Guarantee`.
+    None if rows are independent. `unit`, `basis`: see `Guarantee`. `weights`, `costs`: (N,) of the rows, or None.
 
     Each threshold has the strongest statement that the rows back, up to the one that `options.confidence` asks for (see
     `find_threshold`): none if the rows also chose the model or some were left out by hand, and none that is sure if
@@ -71,16 +73,23 @@ def choose_decision(
     if rule == "argmax":
         return argmax
     scaled = argmax.scaled(logits)
-    marks = _Marks(options.confidence, len(targets), None if group is None else unit, basis)
+    column = options.cost if isinstance(options.cost, str) else None
+    if column is not None and costs is None:
+        raise InputError(f"decision.cost={column}", "the rows have no costs", "train again, or give one number")
+    weights = costs if column is not None else None if rule == "cost" else weights
+    marks = _Marks(
+        options.confidence, len(targets), None if group is None else unit, basis, weights is not None, column
+    )
     if positive is None:
-        return _joint_decision(argmax, rule, targets, scaled, labels, classes, group, marks)
+        return _joint_decision(argmax, rule, targets, scaled, labels, classes, group, marks, weights)
     index = classes.index(positive)
     scores, truth = margin_of(scaled, index), labels == index
     wished = {rule: targets[positive]}
     if rule == "min_recall" and options.max_alerts is not None:
         wished["max_alerts"] = parse_rule(options.model_copy(update={rule: None}), classes, positive)[1][positive]
     found = {
-        name: find_threshold(name, scores, truth, target, options.confidence, group) for name, target in wished.items()
+        name: find_threshold(name, scores, truth, target, options.confidence, group, weights)
+        for name, target in wished.items()
     }
     made = {name: marks.guarantee(name, positive, wished[name], found[name]) for name in found}
     rule = max(found, key=lambda name: found[name].value)  # a budget of alerts limits the alerts of a recall
@@ -93,24 +102,32 @@ def choose_decision(
 
 
 class _Marks(NamedTuple):
-    """Attributes that the guarantees of a decision share. `labels`: number of labels that share the risk."""
+    """Attributes that the guarantees of a decision share. `labels`: number of labels that share the risk.
+
+    `has_weights`: True if the rows have weights. `column`: of the costs of the rows, or None.
+    """
 
     confidence: float | None
     labels: int
     unit: str | None
     basis: str
+    has_weights: bool
+    column: str | None
 
     def guarantee(
         self, rule: str, label: str, target: float, threshold: Threshold, *, conflict: bool | None = None
     ) -> Guarantee:
         if rule == "cost":
             costs = {"rule": rule, "label": label, "target": target, "rows": threshold.rows, "needed": None}
-            return Guarantee(**costs, confidence=None, statement=ROWS, backed=True)  # type: ignore[arg-type]
+            of_rows = {"confidence": None, "statement": ROWS, "backed": True, "column": self.column}
+            return Guarantee(**costs, **of_rows)  # type: ignore[arg-type]
         statement, beyond = threshold.statement, None
         is_backed = statement == (AVERAGE if self.confidence is None else SURE) and not conflict
         is_backed = is_backed and self.basis not in (CHOSEN, BY_HAND) and (self.basis, statement) != (FOLDS, SURE)
         is_simulated = statement == AVERAGE and (conflict is not None or rule == "min_precision")
-        if rule == "min_recall" and threshold.rows and self.unit is None:
+        is_weighted = self.has_weights and rule == "min_recall" and statement != SURE
+        is_simulated = is_simulated or (is_weighted and statement == AVERAGE)
+        if rule == "min_recall" and threshold.rows and self.unit is None and not is_weighted:
             beyond = rows_beyond_lowest(
                 statement, target, threshold.rows, confidence_each(self.confidence, self.labels)
             )
@@ -128,6 +145,7 @@ class _Marks(NamedTuple):
             conflict=conflict,
             unit=self.unit,
             beyond_lowest=beyond,
+            weighted=is_weighted if self.has_weights else None,
         )
 
 
@@ -145,7 +163,7 @@ def at_the_same_ranks(
         rank = rank_of(target.rule, target.statement, target.target, target.rows, confidence)
         is_label = labels == classes.index(target.label)
         rows = round(unit_weights(is_label | (target.rule == "max_alerts"), group).sum())
-        if rank is None or not rows:
+        if rank is None or not rows or target.weighted:  # weights have no ranks
             continue
         nearest = min(max(1, round(rank * (rows + 1) / (target.rows + 1))), rows)
         share = (nearest + (0.5 if target.rule == "max_alerts" else -0.5)) / (rows + 1)
@@ -159,6 +177,7 @@ def parse_rule(options: DecisionOptions, classes: Sequence[str], positive: str |
     if rule is None:
         return "argmax", {}
     value = getattr(options, rule)
+    value = 1.0 if isinstance(value, str) else value  # costs of the rows take the place of one
     by_label = value if isinstance(value, Mapping) else None
     if by_label is not None and (unknown := sorted(set(by_label) - set(classes))):
         raise InputError(f"decision.{rule}", f"no label '{unknown[0]}'", f"the labels are {', '.join(classes)}")
@@ -189,10 +208,12 @@ def _joint_decision(
     classes: Sequence[str],
     group: np.ndarray | None,
     marks: _Marks,
+    given: np.ndarray | None = None,
 ) -> Decision:
     """Return the decision whose logit offsets meet the target of each label.
 
-    The threshold of one class is set while the offsets of the others stay fixed, in turn until none changes.
+    The threshold of one class is set while the offsets of the others stay fixed, in turn until none changes. `given`:
+    (N,) weights of the rows, or None.
     """
     offsets, thresholds, each = (
         np.zeros(len(classes)),
@@ -204,7 +225,7 @@ def _joint_decision(
         for label, target in targets.items():
             index = classes.index(label)
             scores = margin_of(scaled + offsets, index) - offsets[index]
-            thresholds[label] = find_threshold(rule, scores, labels == index, target, each, group)
+            thresholds[label] = find_threshold(rule, scores, labels == index, target, each, group, given)
             offsets[index] = -thresholds[label].value
         # The thresholds may not converge. After `ROUNDS` passes, the check below is applied to the last thresholds.
         if np.allclose(offsets, before, atol=1e-9):
@@ -213,10 +234,12 @@ def _joint_decision(
     for label, target in targets.items():
         is_predicted, is_label = predicted == classes.index(label), labels == classes.index(label)
         is_drawn = is_label if rule == "min_recall" else np.ones(len(labels), bool)
-        threshold, weights = thresholds[label], unit_weights(is_drawn, group)
+        threshold, is_recall = thresholds[label], rule == "min_recall"
+        counted = given if is_recall and threshold.statement != SURE else None
+        weights = unit_weights(is_drawn, group, counted)
         if threshold.statement == SURE and group is not None:
             weights = one_of_each(np.flatnonzero(is_drawn), group).astype(np.float64)
-        units = float(weights[is_label if rule == "min_recall" else is_predicted].sum())
+        units = float(weights[is_label if is_recall else is_predicted].sum())
         hits = float(weights[is_predicted & is_label].sum())
         # Check the target again, because the thresholds of other classes may have changed after this threshold was set.
         kept = threshold.statement == ROWS or holds(rule, threshold.statement, hits, units, target, each)

@@ -14,6 +14,8 @@ worst (or best) possible value.
   for 30 classes would be twice as wide.
 - Average precision, and recall at an equal number of alerts: from the weighted rows of both models. The extra row is a
   positive row that only one of the models finds.
+- With weights of rows, all but recall at an equal number of alerts are weighted. In place of rows, their weights count,
+  scaled to Kish's effective number of rows (of the class where it is lowest, if the classes must keep their ratio).
 - Mean average precision over classes: a normal interval, whose variance follows from the influence of each row on the
   difference. The extra row is added to the class where it changes the mean most.
 
@@ -40,6 +42,7 @@ from seqclf.evaluation.design_effect import (
     average_precision_influence,
     design_effect,
     effective_groups,
+    kish_weights,
     mean_effect,
     mean_of_classes_effect,
     ranking_effect,
@@ -80,9 +83,10 @@ class Comparison(JsonResult):
     `metric`: one of `average_precision`, `recall_at_equal_alerts`, `accuracy` and `recall` (the macro mean).
     `too_few_groups`: True if the interval is therefore -1 to 1. `label`: label of the alerts, None for the positive
     label and for other metrics. `alerts_per_positive`: alerts divided by rows with the label, None for other metrics.
+    `weighted`: True if the rows count by their weights.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups", "label", "alerts_per_positive"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups", "label", "alerts_per_positive", "weighted"})
 
     metric: str
     model: float
@@ -93,11 +97,13 @@ class Comparison(JsonResult):
     too_few_groups: bool | None = None
     label: str | None = None
     alerts_per_positive: float | None = None
+    weighted: bool | None = None
 
     @property
     def title(self) -> str:
         """Name of the metric in words, with the label."""
-        return metric_title(self.metric) + ("" if self.label is None else f" of {self.label}")
+        name = metric_title(self.metric) + ("" if self.label is None else f" of {self.label}")
+        return f"weighted {name}" if self.weighted else name
 
     @property
     def is_better(self) -> bool:
@@ -137,12 +143,13 @@ def compare_models(
     group: np.ndarray | None = None,
     seed: int = 0,
     targets: Mapping[str, int] = MappingProxyType({}),
+    weights: np.ndarray | None = None,
 ) -> list[Comparison]:
     """Compare two models on the same rows. The first comparison decides which model is better.
 
     `labels`: (N,) class numbers. `positive`: number of the positive class, or None. `monitor`: validation metric that
     chose the epoch. `group`: (N,) codes of groups, None if rows are independent. `targets`: dict label → class number,
-    for other labels whose alerts are compared.
+    for other labels whose alerts are compared. `weights`: (N,) of the rows, None for equal ones.
 
     Average precision comes first, because it does not depend on a threshold, unless `monitor` is accuracy. For recall
     at equal alerts, the baseline gets as many alerts as the model.
@@ -153,7 +160,8 @@ def compare_models(
     >>> first.metric, round(first.difference, 3), first.is_better
     ('average_precision', 0.667, True)
     """
-    pair = _Pair(labels.astype(np.int64), model, baseline, group, np.random.default_rng(seed))
+    labels = labels.astype(np.int64)
+    pair = _Pair(labels, model, baseline, group, np.random.default_rng(seed), weights)
     comparisons = [*pair.macro_scores()] if positive is None else [*pair.rankings(positive)]
     for label, code in targets.items():
         comparisons += [replace(entry, label=label) for entry in pair.equal_alerts(code)]
@@ -170,6 +178,20 @@ class _Pair(NamedTuple):
     baseline: RowPredictions
     group: np.ndarray | None
     generator: np.random.Generator
+    weights: np.ndarray | None = None
+
+    def counts(self, codes: np.ndarray, *, keep_ratio: bool = False) -> np.ndarray:
+        """Return what each row (N,) counts: 1, or its weight, scaled to the effective number of rows of its class."""
+        scaled = kish_weights(self.weights, codes)
+        if scaled is None or self.weights is None:
+            return np.ones(len(codes))
+        factors = scaled[self.weights > 0] / self.weights[self.weights > 0]
+        return self.weights * factors.min() if keep_ratio else scaled
+
+    def of_metric(self, metric: str, points: Sequence[float], limits: tuple[float, float] | None) -> Comparison:
+        """Return the comparison of a metric in which weights count. `limits`: None for too few groups."""
+        found = _unknown(metric, points) if limits is None else _comparison(metric, points, limits)
+        return replace(found, weighted=None if self.weights is None else True)
 
     @property
     def hit_differences(self) -> np.ndarray:
@@ -181,32 +203,43 @@ class _Pair(NamedTuple):
 
     def are_few(self, *parts: np.ndarray) -> bool:
         """True if the rows of any mask (N,) in `parts` come from too few groups for an interval."""
-        return self.group is not None and any(effective_groups(self.group[part]) < MIN_KISH for part in parts)
+        if self.group is None:
+            return False
+        given = np.ones(len(self.labels)) if self.weights is None else self.weights
+        return any(effective_groups(self.group[part], given[part]) < MIN_KISH for part in parts)
 
     def accuracy(self) -> Comparison:
-        points = [float((predictions.predicted == self.labels).mean()) for predictions in (self.model, self.baseline)]
+        counts = self.counts(np.zeros(len(self.labels), np.int64))
+        hits = [predictions.predicted == self.labels for predictions in (self.model, self.baseline)]
+        points = [float(hit.mean() if self.weights is None else hit @ counts / counts.sum()) for hit in hits]
         if self.are_few(np.ones(len(self.labels), bool)):
-            return _unknown("accuracy", points)
+            return self.of_metric("accuracy", points, None)
         difference = self.hit_differences
-        effect = mean_effect(difference, self.group, worst=WORST_OF_DIFFERENCE)
-        return _comparison("accuracy", points, mean_difference_limits(difference, self.generator, effect))
+        effect = mean_effect(difference, self.group, worst=WORST_OF_DIFFERENCE, weights=self.weights)
+        return self.of_metric("accuracy", points, mean_difference_limits(difference, self.generator, effect, counts))
 
     def macro_recall(self) -> Comparison:
         """Compare the mean recall over the classes that have rows."""
-        _, code, support = np.unique(self.labels, return_inverse=True, return_counts=True)
+        code = np.unique(self.labels, return_inverse=True)[1]
+        counts = self.counts(code)
+        support = np.bincount(code, counts)
+        weighed = support > 0  # rows of a class may all have the weight 0
         difference = self.hit_differences
         points = [
-            float((np.bincount(code, predictions.predicted == self.labels) / support).mean())
+            float(
+                (np.bincount(code, (predictions.predicted == self.labels) * counts)[weighed] / support[weighed]).mean()
+            )
             for predictions in (self.model, self.baseline)
         ]
-        if self.are_few(*(code == number for number in range(len(support)))):
-            return _unknown("recall", points)
-        effect = mean_of_classes_effect(difference, code, self.group, worst=WORST_OF_DIFFERENCE)
-        wins, losses = (np.bincount(code, weights=sign * difference > 0) for sign in (1, -1))
-        return _comparison("recall", points, _mean_of_classes_limits(wins, losses, support, self.generator, effect))
+        if self.are_few(*(code == number for number in np.flatnonzero(weighed))):
+            return self.of_metric("recall", points, None)
+        effect = mean_of_classes_effect(difference, code, self.group, worst=WORST_OF_DIFFERENCE, weights=self.weights)
+        wins, losses = (np.bincount(code, (sign * difference > 0) * counts)[weighed] for sign in (1, -1))
+        limits = _mean_of_classes_limits(wins, losses, support[weighed], self.generator, effect)
+        return self.of_metric("recall", points, limits)
 
     def macro_scores(self) -> Iterator[Comparison]:
-        codes = np.unique(self.labels)
+        codes = np.unique(self.labels if self.weights is None else self.labels[self.weights > 0])
         if len(codes) > 1:
             yield self.mean_average_precision(codes)
         yield self.macro_recall()
@@ -215,20 +248,23 @@ class _Pair(NamedTuple):
         """Compare the mean over the classes `codes`, each ranked against all other rows."""
         assert self.model.scores is not None and self.baseline.scores is not None, "to be ranked"
         points, influence, most = np.zeros(2), np.zeros(len(self.labels)), []
+        counts = self.counts(self.labels)
         for code in codes:
             is_class = self.labels == code
             (of_model, by_model), (of_baseline, by_baseline) = (
-                average_precision_influence(is_class, scores[:, code])
+                average_precision_influence(is_class, scores[:, code], self.weights)
                 for scores in (self.model.scores, self.baseline.scores)
             )
             points += np.array([of_model, of_baseline]) / len(codes)
             influence += (by_model - by_baseline) / len(codes)
-            most.append((of_model - of_baseline, min(is_class.sum(), (~is_class).sum())))
+            most.append((of_model - of_baseline, min(counts[is_class].sum(), counts[~is_class].sum())))
         if self.are_few(*(self.labels == code for code in codes)):
-            return _unknown("average_precision", points.tolist())
+            return self.of_metric("average_precision", points.tolist(), None)
         effect = 1.0
         if self.group is not None:
-            share = 1 / np.bincount(self.labels)[self.labels]
+            given = np.ones(len(self.labels)) if self.weights is None else self.weights
+            totals = np.bincount(self.labels, given)[self.labels]
+            share = given / np.where(totals > 0, totals, 1)
             copies = np.bincount(self.group, share) ** 2
             effect = design_effect(influence, share**2, self.group, copies, WORST_OF_DIFFERENCE)
         half = Z * float(np.sqrt(effect * (influence @ influence)))
@@ -239,30 +275,28 @@ class _Pair(NamedTuple):
             for sign in (1, -1)
         )
         difference = float(points[0] - points[1])
-        return _comparison("average_precision", points.tolist(), (difference - half - worst, difference + half + best))
+        limits = difference - half - worst, difference + half + best
+        return self.of_metric("average_precision", points.tolist(), limits)
 
     def rankings(self, positive: int) -> Iterator[Comparison]:
         is_positive = self.labels == positive
-        if is_positive.all() or not is_positive.any():
+        counts = self.counts(is_positive.astype(np.int64), keep_ratio=True)
+        if not counts[is_positive].sum() or not counts[~is_positive].sum():
             return
         assert self.model.scores is not None and self.baseline.scores is not None, "a positive class has scores"
         scores = self.model.scores[:, positive], self.baseline.scores[:, positive]
         (precision, influence), (of_baseline, baseline_influence) = (
-            average_precision_influence(is_positive, score) for score in scores
+            average_precision_influence(is_positive, score, self.weights) for score in scores
         )
         few = self.are_few(is_positive, ~is_positive)
         levels = [merged_levels(is_positive, score) for score in scores]
         points = [precision, of_baseline]
-        effect = ranking_effect(influence - baseline_influence, is_positive, self.group, WORST_OF_DIFFERENCE)
-        yield (
-            _unknown("average_precision", points)
-            if few
-            else _comparison(
-                "average_precision",
-                points,
-                weighted_limits(points, is_positive, levels, average_precisions, self.generator, effect),
-            )
-        )
+        difference = influence - baseline_influence
+        effect = ranking_effect(difference, is_positive, self.group, WORST_OF_DIFFERENCE, self.weights)
+        limits = None
+        if not few:
+            limits = weighted_limits(points, is_positive, levels, average_precisions, self.generator, effect, counts)
+        yield self.of_metric("average_precision", points, limits)
         yield from self.equal_alerts(positive)
 
     def equal_alerts(self, code: int) -> Iterator[Comparison]:
@@ -285,14 +319,15 @@ class _Pair(NamedTuple):
 
 
 def mean_difference_limits(
-    differences: np.ndarray, generator: np.random.Generator, effect: float = 1.0
+    differences: np.ndarray, generator: np.random.Generator, effect: float = 1.0, counts: np.ndarray | None = None
 ) -> tuple[float, float]:
     """Return the 95 % interval of the mean of `differences` (N,), which are -1, 0 or 1.
 
-    `effect`: design effect, by which all counts are divided.
+    `effect`: design effect, by which all counts are divided. `counts`: (N,) what each row counts, None for 1.
     """
-    wins, losses = (float((sign * differences > 0).sum()) / effect for sign in (1, -1))
-    ties = max(0.0, len(differences) / effect - wins - losses)
+    counts = np.ones(len(differences)) if counts is None else counts
+    wins, losses = (float(counts[sign * differences > 0].sum()) / effect for sign in (1, -1))
+    ties = max(0.0, float(counts.sum()) / effect - wins - losses)
     limits = []
     for sign, better, worse in ((1, wins, losses), (-1, losses, wins)):
         # Gamma variables divided by their sum are Dirichlet distributed, and a gamma variable of shape 0 is exactly 0.
@@ -309,7 +344,7 @@ def _mean_of_classes_limits(
     `wins`, `losses`: (K,) rows of each class in which only the model, or only the baseline, is right. `support`: (K,).
     """
     classes, weight = len(support), np.ones(len(support))
-    single = support == 1
+    single = support <= 1
     if single.sum() > 1:
         # A class with a single row has no observed variance. Such classes are therefore pooled into one class, which
         # does not change their mean.

@@ -43,11 +43,13 @@ class Guarantee(JsonResult):
     statement was simulated, not proven. `conflict`: True if not all targets can be met. `unit`: None if rows are
     counted, "group" or "sequence" (distinct ones). `takes`, `reached`: fraction of alerts that a recall takes, and
     recall within the budget of alerts, if the budget rules it out. `beyond_lowest`: rows from which the lowest score of
-    all does not set the threshold of a recall, None if it does not.
+    all does not set the threshold of a recall, None if it does not. `weighted`: True if the weights of the rows count,
+    False if they have weights and the rows count, None without weights. `column`: of the costs of the rows, in place of
+    one `target`.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"approximate", "conflict", "unit", "takes", "reached", "beyond_lowest"}
+        {"approximate", "conflict", "unit", "takes", "reached", "beyond_lowest", "weighted", "column"}
     )
 
     rule: str
@@ -65,6 +67,8 @@ class Guarantee(JsonResult):
     takes: float | None = None
     reached: float | None = None
     beyond_lowest: int | None = None
+    weighted: bool | None = None
+    column: str | None = None
 
     @property
     def lacks_rows(self) -> bool:

@@ -27,15 +27,15 @@ def group_codes(groups: np.ndarray | None) -> np.ndarray | None:
     return group if len(distinct) < len(groups) else None
 
 
-def effective_groups(group: np.ndarray) -> float:
+def effective_groups(group: np.ndarray, weights: np.ndarray | None = None) -> float:
     """Return Kish's effective number of groups, (sum n)² / sum n² for groups of n rows, or 0 without rows.
 
-    `group`: (N,) code of each row's group.
+    `group`: (N,) code of each row's group. `weights`: (N,) of the rows, None for equal ones.
 
     >>> effective_groups(np.array([0, 0, 1, 1])), effective_groups(np.array([0, 0, 0, 1]))
     (2.0, 1.6)
     """
-    rows = np.bincount(group).astype(np.float64)
+    rows = np.bincount(group, weights).astype(np.float64)
     return float(rows.sum() ** 2 / (rows**2).sum()) if rows.any() else 0.0
 
 
@@ -63,8 +63,23 @@ def design_effect(
     return (seen * seen_effect + worst * max(seen_effect, most)) / (seen + worst)
 
 
+def kish_weights(weights: np.ndarray | None, codes: np.ndarray) -> np.ndarray | None:
+    """Return weights (N,) that sum in each class to Kish's effective number of its rows, (sum w)² / sum w².
+
+    `codes`: (N,) class of each row.
+    """
+    if weights is None:
+        return None
+    sums, squares = np.bincount(codes, weights), np.bincount(codes, weights**2)
+    return weights * (sums / np.where(squares > 0, squares, 1))[codes]
+
+
 def mean_effect(
-    values: np.ndarray, group: np.ndarray | None, rows: np.ndarray | None = None, worst: float = WORST
+    values: np.ndarray,
+    group: np.ndarray | None,
+    rows: np.ndarray | None = None,
+    worst: float = WORST,
+    weights: np.ndarray | None = None,
 ) -> float:
     """Return the design effect of the mean of `values` (N,), such as hits, over the rows that `rows` selects.
 
@@ -75,7 +90,7 @@ def mean_effect(
     >>> mean_effect(hits, None), round(mean_effect(hits, group), 1)
     (1.0, 6.7)
     """
-    return mean_of_classes_effect(values, np.zeros(len(values), np.int64), group, rows, worst)
+    return mean_of_classes_effect(values, np.zeros(len(values), np.int64), group, rows, worst, weights)
 
 
 def mean_of_classes_effect(
@@ -84,8 +99,11 @@ def mean_of_classes_effect(
     group: np.ndarray | None,
     rows: np.ndarray | None = None,
     worst: float = WORST,
+    weights: np.ndarray | None = None,
 ) -> float:
     """Return the design effect of a mean over classes of their mean `values`, such as macro recall.
+
+    It is that of groups alone: the effect of `weights` (N,) of the rows is in `kish_weights`.
 
     `values`: (N,) hits, or differences between the hits of two models. `classes`: (N,). `group`, `rows`: as in
     `mean_effect`.
@@ -93,12 +111,14 @@ def mean_of_classes_effect(
     if group is None:
         return 1.0
     size = np.bincount(group)
+    given = np.ones(len(values)) if weights is None else weights
     if rows is not None:
-        values, classes = values[rows], classes[rows]
+        values, classes, given = values[rows], classes[rows], given[rows]
     in_group = group if rows is None else group[rows]
-    counts = np.bincount(classes)
-    share = 1 / counts[classes]
-    mean = np.bincount(classes, values) / np.maximum(counts, 1)
+    counts = np.bincount(classes, given)
+    counts = np.where(counts > 0, counts, 1)
+    share = given / counts[classes]
+    mean = np.bincount(classes, values * given) / counts
     of_group = np.bincount(in_group, share, len(size))
     copies = of_group**2  # in the worst case, rows of different classes in a group are hard to predict at the same time
     if rows is not None:
@@ -106,12 +126,16 @@ def mean_of_classes_effect(
     return design_effect((values - mean[classes]) * share, share**2, in_group, copies, worst)
 
 
-def macro_f1_effect(labels: np.ndarray, predicted: np.ndarray, classes: int, group: np.ndarray) -> float:
+def macro_f1_effect(
+    labels: np.ndarray, predicted: np.ndarray, classes: int, group: np.ndarray, weights: np.ndarray | None = None
+) -> float:
     """Return the design effect of macro F1. `labels`, `predicted`: (N,) class numbers."""
-    rows = np.bincount(labels, minlength=classes) + np.bincount(predicted, minlength=classes)
+    given = np.ones(len(labels)) if weights is None else weights
+    rows = np.bincount(labels, given, classes) + np.bincount(predicted, given, classes)
+    rows = np.where(rows > 0, rows, 1)
     hits = labels == predicted
-    f1 = 2 * np.bincount(labels[hits], minlength=classes) / np.maximum(rows, 1)
-    of_label, of_predicted = 1 / rows[labels], 1 / rows[predicted]
+    f1 = 2 * np.bincount(labels[hits], given[hits], classes) / rows
+    of_label, of_predicted = given / rows[labels], given / rows[predicted]
     influence = 2 * hits * of_label - f1[labels] * of_label - f1[predicted] * of_predicted
     share = of_label + of_predicted
     of_group = np.bincount(group, share)
@@ -127,7 +151,11 @@ def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, sha
 
 
 def ranking_effect(
-    influence: np.ndarray, is_positive: np.ndarray, group: np.ndarray | None, worst: float = WORST
+    influence: np.ndarray,
+    is_positive: np.ndarray,
+    group: np.ndarray | None,
+    worst: float = WORST,
+    weights: np.ndarray | None = None,
 ) -> float:
     """Return the design effect of AUROC or average precision, or of the difference of such a metric of two models.
 
@@ -135,35 +163,44 @@ def ranking_effect(
     """
     if group is None:
         return 1.0
-    share = np.where(is_positive, 1 / max(1, is_positive.sum()), 1 / max(1, (~is_positive).sum()))
+    given = np.ones(len(is_positive)) if weights is None else weights
+    of_class = np.bincount(is_positive, given, 2)
+    share = given / np.where(of_class > 0, of_class, 1)[is_positive.astype(np.int64)]
     groups = group.max() + 1
     by_class = np.bincount(group * 2 + is_positive, share, groups * 2).reshape(groups, 2)
     # The positive rows and the negative rows of a group have separate effects on the score, in opposite directions.
     return design_effect(influence, share**2, group, (by_class**2).sum(axis=1), worst)
 
 
-def auroc_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
+def auroc_influence(
+    is_positive: np.ndarray, score: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """Return the AUROC of `score` (N,) and the influence (N,) of each row. A pair of equal scores counts half."""
     levels, level = np.unique(-score, return_inverse=True)
-    positives = np.bincount(level, is_positive, len(levels))
-    negatives = np.bincount(level, ~is_positive, len(levels))
+    given = np.ones(len(score)) if weights is None else weights
+    positives = np.bincount(level, is_positive * given, len(levels))
+    negatives = np.bincount(level, ~is_positive * given, len(levels))
     positive_count, negative_count = positives.sum(), negatives.sum()
     below = (negative_count - (negatives.cumsum() - negatives / 2)) / negative_count
     above = (positives.cumsum() - positives / 2) / positive_count
     # `right`: for each row, the fraction of rows of the other class that are ranked correctly relative to the row.
     right = np.where(is_positive, below[level], above[level])
-    auroc = float(right[is_positive].mean())
-    return auroc, (right - auroc) * np.where(is_positive, 1 / positive_count, 1 / negative_count)
+    auroc = float(right[is_positive] @ given[is_positive] / positive_count)
+    return auroc, (right - auroc) * given * np.where(is_positive, 1 / positive_count, 1 / negative_count)
 
 
-def average_precision_influence(is_positive: np.ndarray, score: np.ndarray) -> tuple[float, np.ndarray]:
+def average_precision_influence(
+    is_positive: np.ndarray, score: np.ndarray, weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """Return the average precision of `score` (N,) and the influence (N,) of each row. Ties have one precision."""
     levels, level = np.unique(-score, return_inverse=True)
-    positives = np.bincount(level, is_positive, len(levels))
-    hits, alerts = positives.cumsum(), np.bincount(level, minlength=len(levels)).cumsum()
+    given = np.ones(len(score)) if weights is None else weights
+    positives = np.bincount(level, is_positive * given, len(levels))
+    hits, alerts = positives.cumsum(), np.bincount(level, given, len(levels)).cumsum()
+    alerts = np.where(alerts > 0, alerts, 1)  # of rows without weight
     precision = hits / alerts
     value = float((positives * precision).sum() / hits[-1])
     helped = (positives / alerts)[::-1].cumsum()[::-1]
     diluted = (positives * hits / alerts**2)[::-1].cumsum()[::-1]
     gain = is_positive * (precision[level] - value + helped[level])
-    return value, (gain - diluted[level]) / hits[-1]
+    return value, (gain - diluted[level]) * given / hits[-1]

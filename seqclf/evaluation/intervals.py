@@ -25,6 +25,7 @@ from seqclf.evaluation.design_effect import (
     auroc_influence,
     average_precision_influence,
     effective_groups,
+    kish_weights,
     macro_f1_effect,
     mean_effect,
     mean_of_classes_effect,
@@ -119,23 +120,25 @@ def metric_intervals(
     positive: str | None,
     group: np.ndarray | None = None,
     seed: int = 0,
+    weights: np.ndarray | None = None,
 ) -> Intervals:
     """Return the confidence intervals of accuracy, macro means, the recall of each class and of the positive label.
 
     `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C). `group`: (N,) codes, None if rows are
-    independent.
+    independent. `weights`: (N,) of the rows, None for equal ones; rows then count as Kish's effective number.
     """
     generator = np.random.default_rng(seed)
     labels = labels.astype(np.int64)
-    rows = _Rows(labels, predicted, labels == predicted, group)
-    confusion = confusion_matrix(labels, predicted, len(classes))
-    counts = ConfusionCounts.from_matrix(confusion)
-    metrics = confusion_metrics(confusion, classes)
+    rows = _Rows(labels, predicted, labels == predicted, group, weights)
+    metrics = confusion_metrics(confusion_matrix(labels, predicted, len(classes), weights), classes)
     intervals: dict[str, Interval] = {"accuracy": rows.proportion(), "recall": None, "precision": None, "f1": None}
     present = np.unique(labels)
     if all(rows.are_enough(labels == code) for code in present):
-        of_recall, of_precision, of_f1 = (counts.divided_by(effect) for effect in rows.macro_effects(len(classes)))
-        with_rows = counts.support > 0
+        of_recall, of_precision, of_f1 = (
+            counts.divided_by(effect)
+            for counts, effect in zip(rows.macro_counts(len(classes)), rows.macro_effects(len(classes)), strict=True)
+        )
+        with_rows = of_recall.support > 0
         intervals |= {
             "recall": mean_interval(of_recall.hits[with_rows], of_recall.support[with_rows], metrics.recall, generator),
             "precision": mean_interval(of_precision.hits, of_precision.predicted, metrics.precision, generator),
@@ -148,7 +151,8 @@ def metric_intervals(
         is_positive, is_alert = labels == index, predicted == index
         ranking = dict[str, Any]()
         if is_positive.any() and not is_positive.all() and rows.are_enough(is_positive, ~is_positive):
-            ranking = ranking_intervals(is_positive, ranking_scores(probabilities)[:, index], generator, group)
+            ranked = ranking_scores(probabilities)[:, index]
+            ranking = ranking_intervals(is_positive, ranked, generator, group, weights)
         f1 = rows.proportion(is_positive | is_alert, is_chosen=True) if rows.are_enough(is_positive) else None
         positive_intervals = LabelIntervals(
             recall=rows.proportion(is_positive),
@@ -161,37 +165,74 @@ def metric_intervals(
 
 
 class _Rows(NamedTuple):
-    """Labels and predictions: (N,) class numbers, hits and group codes, None if rows are independent."""
+    """Labels and predictions: (N,) class numbers, hits, group codes and weights, None for independent, equal rows."""
 
     labels: np.ndarray
     predicted: np.ndarray
     hits: np.ndarray
     group: np.ndarray | None
+    weights: np.ndarray | None = None
 
     def are_enough(self, *parts: np.ndarray) -> bool:
         """True if the rows of every mask (N,) in `parts` come from enough groups for an interval."""
-        return self.group is None or all(effective_groups(self.group[part]) >= MIN_KISH for part in parts)
+        if self.group is None:
+            return True
+        return all(effective_groups(self.group[part], self._weights(part)) >= MIN_KISH for part in parts)
+
+    def _weights(self, part: np.ndarray | None) -> np.ndarray | None:
+        return self.weights if self.weights is None or part is None else self.weights[part]
 
     def proportion(self, part: np.ndarray | None = None, *, is_chosen: bool = False) -> Interval:
         """Return the interval of the hits in `part` (N,). `is_chosen`: True if predictions decide it, as of alerts."""
-        hits = self.hits if part is None else self.hits[part]
-        if self.group is None:
-            return proportion_interval(hits.sum(), len(hits))
-        group = self.group if part is None else self.group[part]
-        if effective_groups(group) < MIN_KISH:
-            return None
-        effect = mean_effect(self.hits, self.group, part) if is_chosen else mean_effect(hits, group)
-        return proportion_interval(hits.sum() / effect, len(hits) / effect)
+        hits, weights = self.hits if part is None else self.hits[part], self._weights(part)
+        count, found, effect = float(len(hits)), float(hits.sum()), 1.0
+        if self.group is not None:
+            group = self.group if part is None else self.group[part]
+            if effective_groups(group, weights) < MIN_KISH:
+                return None
+            effect = (
+                mean_effect(self.hits, self.group, part, weights=self.weights)
+                if is_chosen
+                else mean_effect(hits, group, weights=weights)
+            )
+        if weights is not None:
+            count, found = effective_proportion(hits, weights)
+        return proportion_interval(found / effect, count / effect)
+
+    def macro_counts(self, classes: int) -> list[ConfusionCounts]:
+        """Return the counts for macro recall, precision and F1: rows, or their effective number in each class."""
+        codes = (self.labels, self.predicted, np.zeros(len(self.labels), np.int64))
+        weights = (kish_weights(self.weights, code) for code in codes)
+        matrices = (confusion_matrix(self.labels, self.predicted, classes, weight) for weight in weights)
+        return [ConfusionCounts.from_matrix(matrix) for matrix in matrices]
 
     def macro_effects(self, classes: int) -> tuple[float, float, float]:
         """Return the design effects of macro recall, precision and F1."""
         if self.group is None:
             return 1.0, 1.0, 1.0
         return (
-            mean_of_classes_effect(self.hits, self.labels, self.group),
-            mean_of_classes_effect(self.hits, self.predicted, self.group, np.ones(len(self.hits), bool)),
-            macro_f1_effect(self.labels, self.predicted, classes, self.group),
+            mean_of_classes_effect(self.hits, self.labels, self.group, weights=self.weights),
+            mean_of_classes_effect(
+                self.hits, self.predicted, self.group, np.ones(len(self.hits), bool), weights=self.weights
+            ),
+            macro_f1_effect(self.labels, self.predicted, classes, self.group, self.weights),
         )
+
+
+def effective_proportion(hits: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+    """Return the effective number of rows of a weighted proportion, and the hits among them: (n, n p).
+
+    It is Kish's, (sum w)² / sum w², or the lower number that the variance of the weighted hits (N,) shows, where heavy
+    rows are hit more or less often than light ones.
+    """
+    total, squares = float(weights.sum()), float(weights @ weights)
+    if not total:
+        return 0.0, 0.0
+    share, count = float(weights @ hits / total), total**2 / squares
+    spread = float(weights**2 @ (hits - share) ** 2) / total**2
+    if spread > 0:
+        count = min(count, share * (1 - share) / spread)
+    return count, share * count
 
 
 def proportion_interval(hits: float, rows: float, confidence: float = CONFIDENCE) -> Interval:
@@ -291,7 +332,11 @@ def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.rando
 
 
 def ranking_intervals(
-    is_positive: np.ndarray, score: np.ndarray, generator: np.random.Generator, group: np.ndarray | None = None
+    is_positive: np.ndarray,
+    score: np.ndarray,
+    generator: np.random.Generator,
+    group: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> dict[str, Interval]:
     """Return the intervals of AUROC and average precision of `score` (N,).
 
@@ -302,20 +347,21 @@ def ranking_intervals(
     effects = (1.0, 1.0)
     if group is not None:
         of_auroc, of_precision = (
-            ranking_effect(influence(is_positive, score)[1], is_positive, group)
+            ranking_effect(influence(is_positive, score, weights)[1], is_positive, group, weights=weights)
             for influence in (auroc_influence, average_precision_influence)
         )
         effects = of_auroc, of_precision
     level, levels = score_levels(is_positive, score)
-    exact = ranking_from_counts(ranking_counts(is_positive, level, levels)[None])
+    exact = ranking_from_counts(ranking_counts(is_positive, level, levels, weights)[None])
     average_precision, auroc = (float(exact[name][0]) for name in ("average_precision", "auroc"))
-    positives = int(is_positive.sum())
-    rows = positives * (len(is_positive) - positives) / len(is_positive) / effects[1]
+    given = kish_weights(weights, is_positive.astype(np.int64))
+    negatives, positives = np.bincount(is_positive, given, 2).tolist()
+    rows = positives * negatives / (positives + negatives) / effects[1]
     # Rounding errors may put average precision slightly below 0 or above 1, where the beta distribution is not defined.
     share = min(max(average_precision, 0.0), 1.0)
     if levels > MAX_LEVELS:
         level, levels = level * MAX_LEVELS // levels, MAX_LEVELS
-    counts = ranking_counts(is_positive, level, levels) / effects[0]
+    counts = ranking_counts(is_positive, level, levels, given) / effects[0]
     # Merging levels changes AUROC slightly. `shift` corrects the draws for this change.
     shift = auroc - float(ranking_from_counts(counts[None])["auroc"][0])
     low, high = (np.clip(_draw_auroc(counts, worst, generator) + shift, 0, 1) for worst in (True, False))

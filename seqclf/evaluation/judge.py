@@ -25,7 +25,7 @@ from seqclf.evaluation.next_step import next_step
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.result import Facts, ModelResult, RunResult
 from seqclf.evaluation.scores import NETWORK, ORDER_BLIND, ScoredRows, Scores, network_of, positions_in, rows_like
-from seqclf.evaluation.split_result import judge_split
+from seqclf.evaluation.split_result import WeightedMetrics, judge_split
 from seqclf.evaluation.targets import forcing_rows, target_rows
 from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system import progress
@@ -99,7 +99,7 @@ def _decide(options: DecisionOptions, network: Scores, rows: ScoredRows | None) 
     if rows is not None:
         with progress.stage("choosing the decision threshold"):
             setting = (rows.logits, rows.labels, network.classes, network.positive, rows.group, rows.unit)
-            return choose_decision(options, *setting, network.basis)
+            return choose_decision(options, *setting, network.basis, rows.weights, rows.costs)
     if all(getattr(options, rule) is None for rule in RULES):
         return Decision(positive=network.positive)
     raise InputError("decision", "there are no rows to set its thresholds", "score the split validation too")
@@ -194,13 +194,10 @@ def compare_with(
         problem = f"hold no rows of {split}" if split not in other.splits else "are for other classes"
         raise InputError(f"scores of {other.model}", problem, "score the same rows")
     rows, own = rows_like(other, network, split), network.splits[split]
-    metrics = classification_metrics(
-        own.labels,
-        rows.probabilities(other_decision),
-        network.classes,
-        network.positive,
-        rows.predicted(other_decision),
-    )
+    probabilities, predicted = rows.probabilities(other_decision), rows.predicted(other_decision)
+    given = own.labels.astype(np.int64), probabilities, network.classes, network.positive, predicted
+    metrics = classification_metrics(*given)
+    facts["weighted"] = WeightedMetrics.of(*given, own.weights)
     targets = () if network.positive else decision.targets
     comparisons = compare_rows(own, decision, rows, other_decision, network, monitor, targets)
     return ModelResult(**vars(metrics), name=other.name, kind=other.model, comparisons=comparisons, **facts)
@@ -226,7 +223,9 @@ def compare_rows(
         for part, by in ((rows, decision), (others, other_decision))
     )
     labels = {target.label: network.classes.index(target.label) for target in targets}
-    return compare_models(rows.labels, model, baseline, positive, monitor, rows.group, targets=labels)
+    return compare_models(
+        rows.labels, model, baseline, positive, monitor, rows.group, targets=labels, weights=rows.weights
+    )
 
 
 def _with_known_rows(result: RunResult) -> RunResult:

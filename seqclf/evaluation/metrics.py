@@ -45,12 +45,14 @@ class ConfusionMetrics(JsonResult):
 class LabelMetrics(JsonResult):
     """Metrics of one label on some rows, None if undefined. `rows`: with the label. `alerts`: predicted as the label.
 
+    In weighted metrics, both are sums of weights.
+
     `auroc`, `average_precision`: None if no row or every row has the label.
     """
 
     label: str
-    rows: int
-    alerts: int
+    rows: int | float
+    alerts: int | float
     recall: float | None
     precision: float | None
     f1: float | None
@@ -87,11 +89,14 @@ class Metrics(ConfusionMetrics):
         return float(getattr((self.positive if is_of_label else None) or self, metric) or 0.0)
 
 
-def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
-    """Return the confusion matrix (C, C) by true and predicted class."""
+def confusion_matrix(
+    labels: np.ndarray, predicted: np.ndarray, num_classes: int, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the confusion matrix (C, C) by true and predicted class: rows, or sums of `weights` (N,)."""
     # Each pair (true, predicted) becomes one number to the base `num_classes`, so one pass over the rows counts all
     # pairs.
-    return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
+    cells = labels * num_classes + predicted
+    return np.bincount(cells, weights, num_classes**2).reshape(num_classes, num_classes)
 
 
 def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMetrics:
@@ -104,12 +109,13 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     hits = np.diag(confusion).astype(np.float64)
     support, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     # If a denominator is 0, the number of hits is 0 too, so a denominator of 1 gives the ratio 0.
-    recall = hits / np.maximum(support, 1)
-    precision = hits / np.maximum(predicted, 1)
-    f1 = 2 * hits / np.maximum(support + predicted, 1)
+    recall, precision, f1 = (
+        numerator / np.where(denominator > 0, denominator, 1)
+        for numerator, denominator in ((hits, support), (hits, predicted), (2 * hits, support + predicted))
+    )
     # A class without labels and without predictions is left out, because it would lower the macro means.
     occurs = (support + predicted) > 0
-    rows = max(1, int(support.sum()))
+    rows = support.sum() or 1
 
     def macro(values: np.ndarray, classes: np.ndarray) -> float:
         return float(values[classes].mean()) if classes.any() else 0.0
@@ -148,8 +154,9 @@ def classification_metrics(
     classes: list[str],
     positive: str | None,
     predicted: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Metrics:
-    """Return the metrics of one split.
+    """Return the metrics of one split, in which each row counts by its weight (N,) if there are `weights`.
 
     `labels`: (N,) class numbers. `probabilities`: (N, C). `predicted`: (N,), None for the most probable classes.
     `positive`: the positive label, None with more than two classes.
@@ -163,21 +170,26 @@ def classification_metrics(
     if predicted is None:
         predicted = probabilities.argmax(axis=1)
     of_label = probabilities[np.arange(len(labels)), labels]
-    by_class = confusion_metrics(confusion_matrix(labels, predicted, len(classes)), classes)
+    by_class = confusion_metrics(confusion_matrix(labels, predicted, len(classes), weights), classes)
     ranking, of_positive = dict[str, Any](), None
     if len(classes) > 2:
-        ranking = ranking_metrics(labels, probabilities)
+        ranking = ranking_metrics(labels, probabilities, weights=weights)
     if positive is not None:
-        of_positive = label_metrics(by_class, positive, ranking_metrics(labels, probabilities, classes.index(positive)))
+        of_label_alone = ranking_metrics(labels, probabilities, classes.index(positive), weights)
+        of_positive = label_metrics(by_class, positive, of_label_alone)
     return Metrics(
         **vars(by_class),
         rows=len(labels),
         # + 0.0 turns -0.0 into 0.0.
-        loss=float(-np.log(np.clip(of_label.astype(np.float64), 1e-12, None)).mean()) + 0.0,
-        ece=calibration_error(labels, probabilities),
+        loss=_mean(-np.log(np.clip(of_label.astype(np.float64), 1e-12, None)), weights) + 0.0,
+        ece=calibration_error(labels, probabilities, weights),
         positive=of_positive,
         **ranking,
     )
+
+
+def _mean(values: np.ndarray, weights: np.ndarray | None) -> float:
+    return float(values.mean() if weights is None else values @ weights / weights.sum())
 
 
 def label_metrics(metrics: ConfusionMetrics, label: str, ranking: Mapping[str, float | None]) -> LabelMetrics:

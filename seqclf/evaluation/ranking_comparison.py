@@ -43,15 +43,18 @@ def weighted_limits(
     values: Callable[[Weights, Weights], tuple[np.ndarray, np.ndarray]],
     generator: np.random.Generator,
     effect: float,
+    counts: np.ndarray | None = None,
 ) -> tuple[float, float]:
     """Return the 95 % interval of the difference of a metric of two rankings, from random weights of the rows.
 
     `points`: metric of the model and of the baseline. `levels`: (N,) in each ranking. `values`: function from R draws
-    of the weights to both metrics (R,). `effect`: design effect.
+    of the weights to both metrics (R,). `effect`: design effect. `counts`: (N,) what each row counts, None for 1.
     """
     # A cell holds all rows with the same truth and with the same levels in both rankings. The weight of a cell is the
     # sum of the weights of its rows.
-    cells, counts = np.unique(np.stack([~is_positive, *levels]), axis=1, return_counts=True)
+    given = np.ones(len(is_positive)) if counts is None else counts
+    cells, cell = np.unique(np.stack([~is_positive, *levels]), axis=1, return_inverse=True)
+    counts = np.bincount(cell.reshape(-1), given)
     positives = int((cells[0] == 0).sum())
     of_model, of_baseline = values(*_summed_by_level(counts[None].astype(np.float64), cells[1:], positives))
     # Merging levels changes the metric slightly. `shift` corrects the draws for this change.

@@ -17,7 +17,7 @@ from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import MAIN_METRICS, Metrics, metric_key
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.scores import ScoredRows
-from seqclf.evaluation.split_result import SplitResult, unproven_labels
+from seqclf.evaluation.split_result import SplitResult, WeightedMetrics, unproven_labels
 from seqclf.evaluation.targets import BROKEN, ForcingRow, Target
 from seqclf.system.json_result import JsonObject, to_json
 
@@ -113,15 +113,16 @@ class ModelResult(Metrics):
 
     `name`: "order-blind", or that of a head or of a file. `kind`: such as "gradient boosting". `comparisons`: of the
     network (`model`) with it (`baseline`) on the same rows; the first decides (see `compare_models`). `candidates`:
-    dict kind → split → deciding metric of all order-blind models that were tried.
+    dict kind → split → deciding metric of all order-blind models that were tried. `weighted`: the metrics by weights.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {"candidates"}
+    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {"candidates", "weighted"}
 
     name: str
     kind: str
     comparisons: list[Comparison]
     candidates: dict[str, dict[str, float]] | None = None
+    weighted: WeightedMetrics | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

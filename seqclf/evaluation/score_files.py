@@ -1,8 +1,9 @@
 """Files of scores: the Parquet file of a model, and the folder of those of a run.
 
-The columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `label`, either `logits` or
-`probabilities`, lists of one number for each class, in the order of the data set, and the network's extra outputs. The
-metadata key `seqclf` names the classes, the splits whose `fold` counts, the extra outputs and the basis of thresholds.
+The columns are `split`, `id`, `group`, `group_name`, `fold`, `length`, `truncated`, `weight`, `cost`, `label`, either
+`logits` or `probabilities`, lists of one number for each class, in the order of the data set, and the network's extra
+outputs. The metadata key `seqclf` names the classes, the splits whose `fold` counts, the extra outputs and the basis of
+thresholds.
 Files of other tools need `split`, `id`, `label` and the scores alone, and no metadata where another file names the
 classes.
 """
@@ -63,6 +64,8 @@ def write_scores(path: Path, scores: Scores) -> None:
         ("fold", pa.int64()),
         ("length", pa.int64()),
         ("truncated", pa.bool_()),
+        ("weight", pa.float64()),
+        ("cost", pa.float64()),
         ("label", labels.type),
         (name, pa.list_(pa.from_numpy_dtype(values.dtype), len(scores.classes))),
         *((name, output_column(values[:0]).type) for name, values in first.extra.items()),
@@ -98,6 +101,10 @@ def _row_groups(split: str, outputs: ScoredRows, labels: pa.Array) -> Iterator[l
             pa.nulls(count, pa.int64()) if outputs.fold is None else pa.array(outputs.fold[part].astype(np.int64)),
             pa.array(outputs.lengths[part].astype(np.int64)),
             pa.array(outputs.truncated[part].astype(bool)),
+            *(
+                pa.nulls(count, pa.float64()) if values is None else pa.array(values[part], pa.float64())
+                for values in (outputs.weights, outputs.costs)
+            ),
             labels.take(pa.array(outputs.labels[part].astype(np.int64))),
             pa.FixedSizeListArray.from_arrays(flat, values.shape[1]),
             *(output_column(values[part]) for values in outputs.extra.values()),
@@ -227,6 +234,7 @@ def _outputs(
     """A length that is unknown is 0."""
     named, rows = _optional(table, "group_name", pa.string(), partly=True), _optional(table, "row", pa.int64())
     lengths, truncated = _optional(table, "length", pa.int64()), _optional(table, "truncated", pa.bool_())
+    weights, costs = (_numbers(_optional(table, name, pa.float64()), name) for name in ("weight", "cost"))
     kind = (
         pa.int64() if "group" in table.column_names and pa.types.is_integer(table.schema.field("group").type) else None
     )
@@ -242,7 +250,16 @@ def _outputs(
         ids=ids,
         only_probabilities=values if is_probability else None,
         positions=None if rows is None else np.array(rows),
+        weights=weights,
+        costs=costs,
     )
+
+
+def _numbers(column: pa.Array | None, name: str) -> np.ndarray | None:
+    values = None if column is None else np.array(column)
+    if values is not None and not (np.isfinite(values) & (values >= 0)).all():
+        raise InputError(None, f"column {name} has negative or infinite numbers")
+    return values
 
 
 def _group_codes(groups: pa.Array) -> np.ndarray:

@@ -34,7 +34,8 @@ class ScoredRows(NamedTuple):
     None. `only_probabilities`: (N, C) of a model without logits. `positions`: (N,) in the split of the data set, None
     if unknown. `fold`: (N,) int64 part of each row, if the threshold of a part is set by the others. `by_folds`: (N,)
     int64 class numbers at the threshold of each part, None for the threshold of all rows. `extra`: dict name of another
-    output (see `SequenceNetwork.extra_outputs`) → (N,) or (N, D).
+    output (see `SequenceNetwork.extra_outputs`) → (N,) or (N, D). `weights`, `costs`: (N,) float64 of `data.weight` and
+    `data.cost`, or None.
     """
 
     logits: np.ndarray
@@ -49,6 +50,8 @@ class ScoredRows(NamedTuple):
     fold: np.ndarray | None = None
     by_folds: np.ndarray | None = None
     extra: Mapping[str, np.ndarray] = MappingProxyType({})
+    weights: np.ndarray | None = None
+    costs: np.ndarray | None = None
 
     @classmethod
     def of_split(
@@ -67,6 +70,8 @@ class ScoredRows(NamedTuple):
             "ids": rows.ids,
             "only_probabilities": probabilities,
             "positions": np.arange(len(rows.labels)),
+            "weights": rows.weights,
+            "costs": rows.costs,
         }
         lengths = rows.lengths_before_truncation
         return cls(logits, rows.labels, lengths, lengths > rows.sequences.lengths, **{**known, **columns})
@@ -153,7 +158,7 @@ def network_of(models: Sequence[Scores]) -> Scores:
 
 
 def completed(scores: Scores, against: Scores) -> Scores:
-    """Return scores with the groups, lengths and truncation of other scores for the same rows, where they lack them."""
+    """Return scores with groups, weights, lengths and truncation of others for the same rows, where they lack them."""
     splits = dict(scores.splits)
     for split, rows in splits.items():
         if split in against.splits:
@@ -162,6 +167,8 @@ def completed(scores: Scores, against: Scores) -> Scores:
                 rows = rows._replace(groups=known.groups, group_names=known.group_names)
             if not rows.lengths.any():
                 rows = rows._replace(lengths=known.lengths, truncated=known.truncated)
+            if rows.weights is None:
+                rows = rows._replace(weights=known.weights)
             splits[split] = rows
     return replace(scores, splits=splits)
 

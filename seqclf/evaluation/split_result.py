@@ -18,15 +18,64 @@ from seqclf.evaluation.targets import Target, target_results
 
 
 @dataclass(frozen=True, kw_only=True)
+class WeightedMetrics(Metrics):
+    """Metrics of a split in which each row counts by its weight (`data.weight`), with 95 % intervals.
+
+    `weight`: sum of the weights. `effective_rows`: Kish's effective number of rows. `support_by_class`, `confusion`:
+    sums of weights.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {"intervals"}
+
+    weight: float
+    effective_rows: float
+    support_by_class: dict[str, float]  # type: ignore[assignment]
+    confusion: list[list[float]]  # type: ignore[assignment]
+    intervals: Intervals | None = None
+
+    @classmethod
+    def of(
+        cls,
+        labels: np.ndarray,
+        probabilities: np.ndarray,
+        classes: list[str],
+        positive: str | None,
+        predicted: np.ndarray,
+        weights: np.ndarray | None,
+        group: np.ndarray | None = None,
+        *,
+        with_intervals: bool = False,
+    ) -> WeightedMetrics | None:
+        """Return the metrics of rows with `weights` (N,), None without weights, or if all are 0."""
+        if weights is None or not weights.any():
+            return None
+        given = probabilities, classes, positive
+        return cls(
+            **vars(classification_metrics(labels, *given, predicted, weights)),
+            weight=float(weights.sum()),
+            effective_rows=float(weights.sum() ** 2 / (weights @ weights)),
+            intervals=metric_intervals(labels, predicted, *given, group, weights=weights) if with_intervals else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class SplitResult(Metrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
     `groups`: None for independent rows. `targets`: results of the decision's targets, if any. `used_for`: choices, such
     as epoch and threshold, that the rows made, so that the metrics are too optimistic. `by_folds`: True if each part of
-    the rows is judged at a threshold that the other parts set.
+    the rows is judged at a threshold that the other parts set. `weighted`: the metrics by weights, None without them;
+    all others count rows.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {"groups", "intervals", "targets", "used_for", "by_folds"}
+    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {
+        "groups",
+        "intervals",
+        "targets",
+        "used_for",
+        "by_folds",
+        "weighted",
+    }
 
     by_length: list[Slice]
     truncated: Slice | None
@@ -36,6 +85,7 @@ class SplitResult(Metrics):
     targets: list[Target] | None = None
     used_for: list[str] | None = None
     by_folds: bool | None = None
+    weighted: WeightedMetrics | None = None
 
     @property
     def largest(self) -> str:
@@ -72,10 +122,11 @@ def judge_split(
         rows.group,
         JudgedRows(rows, decision, classes, positive),
     )
-    metrics = classification_metrics(labels, probabilities, classes, positive, predicted)
-    intervals = None
+    given = probabilities, classes, positive
+    metrics = classification_metrics(labels, *given, predicted)
+    intervals, weights = None, rows.weights
     if with_intervals:
-        intervals = metric_intervals(labels, predicted, probabilities, classes, positive, group)
+        intervals = metric_intervals(labels, predicted, *given, group)
     targets, argmax = threshold_labels(decision, positive), None
     if targets:
         argmax = confusion_metrics(confusion_matrix(labels, probabilities.argmax(axis=1), len(classes)), classes)
@@ -96,7 +147,8 @@ def judge_split(
             [guarantee.label for guarantee in decision.targets if guarantee.lacks_rows],
         ),
         groups=groups_of(judged),
-        targets=target_results(decision, labels, predicted, classes, group) or None,
+        targets=target_results(decision, labels, predicted, classes, group, weights) or None,
+        weighted=WeightedMetrics.of(labels, *given, predicted, weights, group, with_intervals=with_intervals),
         used_for=used_for,
         by_folds=None if rows.by_folds is None else True,
     )

@@ -14,7 +14,7 @@ import numpy as np
 
 from seqclf.evaluation.choose_decision import GUARANTEED_RULES, choose_decision
 from seqclf.evaluation.decision import HELD_OUT, RULES, Decision, Guarantee
-from seqclf.evaluation.intervals import proportion_interval
+from seqclf.evaluation.intervals import effective_proportion, proportion_interval
 from seqclf.evaluation.ranking import ranking_scores
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.thresholds import AVERAGE, SURE, at_or_above, confidence_each, rank_of
@@ -80,10 +80,17 @@ class Target(JsonResult):
         index: int,
         *,
         asked: bool,
+        weights: np.ndarray | None = None,
         **observed: Any,
     ) -> Target:
-        """Return a target on rows: (N,) alerts for the label, which is number `index`, and rows with it."""
+        """Return a target on rows: (N,) alerts for the label, which is number `index`, and rows with it.
+
+        `weights`: (N,) of the rows, by which the recall of a weighted guarantee counts.
+        """
         alerts, hits, positives = (int(part.sum()) for part in (is_alert, is_alert & is_label, is_label))
+        recall = hits / positives if positives else None
+        if guarantee.weighted and weights is not None and (total := float(weights[is_label].sum())):
+            recall = float(weights[is_alert & is_label].sum()) / total
         same = ("rule", "label", "target", "confidence", "statement", "basis", "backed")
         return cls(
             **{name: getattr(guarantee, name) for name in same},
@@ -91,17 +98,23 @@ class Target(JsonResult):
             threshold=decision.threshold_of(index),
             alerts_per_1000=1000 * alerts / max(1, len(is_label)),
             precision=hits / alerts if alerts else None,
-            recall=hits / positives if positives else None,
+            recall=recall,
             **observed,
         )
 
 
 def target_results(
-    decision: Decision, labels: np.ndarray, predicted: np.ndarray, classes: list[str], group: np.ndarray | None = None
+    decision: Decision,
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    classes: list[str],
+    group: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> list[Target]:
     """Return the result of each target that has a guarantee, in the order of the targets.
 
-    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes of groups, None if rows are independent.
+    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes of groups, None if rows are independent. `weights`:
+    (N,) of the rows, which count for a weighted guarantee.
 
     >>> target = Guarantee(
     ...     rule="min_recall", label="yes", target=0.8, confidence=None, statement="average", backed=True, rows=20,
@@ -117,13 +130,18 @@ def target_results(
         if guarantee.rule != "cost":
             index = classes.index(guarantee.label)
             is_alert, is_label = predicted == index, labels == index
-            observed = _observed(guarantee, is_label, is_alert, group)
-            results.append(Target.of(guarantee, decision, is_alert, is_label, index, asked=True, **observed))
+            observed = _observed(guarantee, is_label, is_alert, group, weights if guarantee.weighted else None)
+            rows = is_alert, is_label, index
+            results.append(Target.of(guarantee, decision, *rows, asked=True, weights=weights, **observed))
     return results
 
 
 def _observed(
-    target: Guarantee, is_label: np.ndarray, is_predicted: np.ndarray, group: np.ndarray | None
+    target: Guarantee,
+    is_label: np.ndarray,
+    is_predicted: np.ndarray,
+    group: np.ndarray | None,
+    weights: np.ndarray | None,
 ) -> dict[str, Any]:
     everything = np.ones(len(is_label), bool)
     counted, hits, drawn = {
@@ -136,6 +154,8 @@ def _observed(
         # A guarantee counts one random row of each group, so all rows of a group together have the weight of one row.
         weight = 1 / np.maximum(np.bincount(group[drawn], minlength=group.max() + 1)[group], 1)
     units, share = float(weight[counted].sum()), float(weight[counted & hits].sum())
+    if weights is not None and units:
+        units, share = effective_proportion(hits[counted], (weight * weights)[counted])
     interval = proportion_interval(min(share, units), units)
     if interval is None:
         return {"units": units}
@@ -150,7 +170,7 @@ def _contradicts(target: Guarantee, hits: float, units: float, interval: tuple[f
     """Return True if a count that misses a target is too far off for chance. `interval`: interval of the proportion."""
     is_limit = target.rule == "max_alerts"
     rank = rank_of(target.rule, target.statement, target.target, target.rows, target.confidence)
-    if target.statement == SURE or rank is None:
+    if target.statement == SURE or rank is None or target.weighted:
         return interval[0] > target.target if is_limit else interval[1] < target.target
     count, new_rows = round(hits), round(units)
     at_least = at_or_above(rank, target.rows, new_rows, count if is_limit else count + 1)
@@ -169,9 +189,10 @@ def target_rows(
     def found(guarantee: Guarantee, other: Decision, asked: bool) -> Target:
         index = classes.index(guarantee.label)
         is_alert, is_label = other.choose(rows.logits) == index, rows.labels == index
-        return Target.of(guarantee, other, is_alert, is_label, index, asked=asked)
+        return Target.of(guarantee, other, is_alert, is_label, index, asked=asked, weights=rows.weights)
 
-    setting = (rows.logits, rows.labels, classes, decision.positive, rows.group, rows.unit, basis)
+    setting: Any = (rows.logits, rows.labels, classes, decision.positive, rows.group, rows.unit, basis)
+    setting = *setting, rows.weights, rows.costs
     for asked in decision.targets:
         if asked.rule not in GUARANTEED_RULES:
             return
@@ -269,15 +290,10 @@ def forcing_rows(
         positives = np.flatnonzero(rows.labels == index)
         alerts = 1000 * float((decision.choose(rows.logits) == index).mean())
         for row in positives[np.argsort(ranked[positives], kind="stable")][:MAX_ROWS].tolist():
-            kept = everything != row
-            other = choose_decision(
-                options,
-                rows.logits[kept],
-                rows.labels[kept],
-                classes,
-                decision.positive,
-                None if group is None else group[kept],
-            )
+            others = rows.take(everything[everything != row])
+            of_group = None if group is None else group[everything != row]
+            setting = others.logits, others.labels, classes, decision.positive, of_group
+            other = choose_decision(options, *setting, weights=others.weights, costs=others.costs)
             without = 1000 * float((other.choose(rows.logits) == index).mean())
             name = str(row) if rows.ids is None else str(rows.ids[row])
             check = without <= MAX_RATIO * alerts and alerts > 0

@@ -12,6 +12,10 @@ statistics, and its mean is m k / (n + 1). Ties only make a statement safer. A s
 Several m allow the same number of missed rows, and the largest of these m is the hardest, so the first such m and the
 whole population are checked (`tests/evaluation/test_thresholds.py` compares every m).
 
+With weights of rows, a recall on average is that of the weights: the weight of the found rows with the label is at
+least the target times (W + the mean weight), for a sum W. This is approximate. A sure statement, a precision and a
+budget of alerts count rows.
+
 Rows of one group are not independent. A sure statement counts one random row of each group. The others give each of G
 groups the weight 1 / (G + 1), shared by its rows.
 Reference: Lee, Barber and Willett 2023, "Distribution-free inference with hierarchical data".
@@ -55,11 +59,13 @@ def find_threshold(
     target: float,
     confidence: float | None = None,
     group: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Threshold:
     """Return the threshold of a rule with the strongest statement that held-out rows back.
 
     `scores`: (N,) logit margins. `truth`: (N,) bool, True for rows with the label. `confidence`: of a sure statement,
-    None for one on average. `group`: (N,) codes of groups, None if rows are independent.
+    None for one on average. `group`: (N,) codes of groups, None if rows are independent. `weights`: (N,) of the rows,
+    by which a recall on average counts; those of the rule `cost` are the costs of missing each row.
 
     >>> scores = np.arange(100.0)
     >>> find_threshold("min_recall", scores, scores >= 40, target=0.8, confidence=0.95)
@@ -68,10 +74,10 @@ def find_threshold(
     Threshold(value=94.9999, statement='average', rows=5, needed=20)
     """
     if rule == "cost":
-        return threshold_of_least_cost(scores, truth, target)
+        return threshold_of_least_cost(scores, truth, target, weights)
     sure, at_mean = RULES[rule]
     is_counted = truth | (rule != "min_recall")
-    weights = unit_weights(is_counted, group)
+    weights = unit_weights(is_counted, group, weights if rule == "min_recall" else None)
     units = round(float(weights.sum()))
     if confidence is not None:
         drawn = np.ones(len(scores), bool) if group is None else one_of_each(np.flatnonzero(is_counted), group)
@@ -94,12 +100,17 @@ def _counted(rule: str, units: int, alerts: np.ndarray) -> int:
     return round(float(alerts.sum())) if rule == "min_precision" else units
 
 
-def unit_weights(is_counted: np.ndarray, group: np.ndarray | None) -> np.ndarray:
-    """Return weights (N,) of the counted rows. Those of a group together have the weight 1."""
-    if group is None:
-        return is_counted.astype(np.float64)
-    sizes = np.bincount(group[is_counted], minlength=int(group.max(initial=0)) + 1)
-    return np.where(is_counted, 1 / np.maximum(sizes[group], 1), 0.0)
+def unit_weights(is_counted: np.ndarray, group: np.ndarray | None, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return weights (N,) of the counted rows. Those of a group together have the weight 1.
+
+    With `weights` (N,) of the rows, units have different weights, whose mean is 1.
+    """
+    found = is_counted.astype(np.float64)
+    if group is not None:
+        sizes = np.bincount(group[is_counted], minlength=int(group.max(initial=0)) + 1)
+        found = np.where(is_counted, 1 / np.maximum(sizes[group], 1), 0.0)
+    total = 0.0 if weights is None else float(found @ weights)
+    return found if weights is None or not total else found * weights * (found.sum() / total)
 
 
 def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -320,13 +331,19 @@ def precision_holds(hits: int, alerts: int, target: float, confidence: float) ->
     return bool(hypergeom.cdf(short, alerts + new_alerts, hits + short, new_alerts) <= risk)
 
 
-def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float) -> Threshold:
-    """Return the threshold of the lowest total cost. A missed row costs `target` times as much as a false alert."""
+def threshold_of_least_cost(
+    scores: np.ndarray, truth: np.ndarray, target: float, row_costs: np.ndarray | None = None
+) -> Threshold:
+    """Return the threshold of the lowest total cost. A missed row costs `target` times as much as a false alert.
+
+    `row_costs`: (N,) factors of `target`, None for 1.
+    """
     if not len(scores):
         return Threshold(0.0, ROWS, 0)
     order = np.argsort(-scores, kind="stable")
     ranked, is_hit = scores[order], truth[order]
-    missed = is_hit.sum() - np.concatenate([[0], np.cumsum(is_hit)])
+    lost = is_hit if row_costs is None else is_hit * row_costs[order]
+    missed = lost.sum() - np.concatenate([[0], np.cumsum(lost)])
     costs = target * missed + np.concatenate([[0.0], np.cumsum(~is_hit)])
     costs[1:-1][ranked[:-1] - ranked[1:] <= LOGIT_NOISE / 10] = np.inf  # no threshold fits between such close scores
     alerts = int(costs.argmin())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,9 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from seqclf.batching.batches import SplitRows
 from seqclf.data.field_spec import FieldSpec
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError
 from seqclf.models.classifier import EncoderClassifier, SequenceEncoder
-from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
+from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss, WeighedLoss, row_costs
 from seqclf.models.pooling import token_mask
 from seqclf.models.streaming import ChunkStep, State
 from seqclf.settings.base import NonNegative
@@ -184,7 +183,9 @@ class AdaptiveClassifier(EncoderClassifier):
         costs = torch.zeros_like(scores)
         of_tokens = {name: fields[name].repeat_interleave(lengths, dim=0) for name in self.static.names}
         joined = self.join(prefixes[inside], of_tokens)
-        costs[inside] = self._costs(joined, labels.repeat_interleave(lengths), loss)
+        plain = loss.loss if isinstance(loss, WeighedLoss) else loss
+        costs[inside] = self._costs(joined, labels.repeat_interleave(lengths), plain)
+        costs = costs * loss.weights[:, None] if isinstance(loss, WeighedLoss) else costs
         rows = torch.arange(len(lengths), device=lengths.device)
         share = torch.arange(1, scores.shape[1] + 1, device=lengths.device) / lengths[:, None]
         last = costs[rows, lengths - 1].mean()
@@ -291,23 +292,3 @@ class AdaptiveStep(ChunkStep):
             "halted": (after >= self.threshold) & (self.threshold >= 0),
             "states": [*encoder_states, *pooling_states, after, tokens_before + read],
         }
-
-
-def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the loss of each row (N,). For the losses of this package, their mean equals the loss of the batch.
-
-    >>> row_costs(torch.nn.CrossEntropyLoss(), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0]))
-    tensor([0.6931, 0.3133])
-    """
-    if hasattr(loss, "row_costs"):
-        return loss.row_costs(logits, labels)
-    if getattr(loss, "reduction", None) == "mean":  # the loss classes of PyTorch have the attribute `reduction`
-        of_rows = copy.copy(loss)
-        of_rows.reduction = "none"  # type: ignore[attr-defined]
-        return of_rows(logits, labels)
-    try:
-        return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
-    except RuntimeError as error:
-        name, reason = type(loss).__name__, first_line(error)
-        problem = f"model=adaptive needs the loss of each row, and {name} gives none ({reason})"
-        raise InputError("loss", problem, "add a method row_costs(logits, labels)") from None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from seqclf.batching.batches import SplitRows
+from seqclf.errors import InputError, first_line
 
 Fields = Mapping[str, Tensor]  # name of a field → (B, T, …), static fields (B, …)
 HostLengths = np.ndarray | None  # (B,) on the CPU; None in an export
@@ -22,6 +26,45 @@ class TrainingLoss(NamedTuple):
     logits: Tensor
     loss: Tensor
     total: Tensor
+
+
+@dataclass(frozen=True)
+class WeighedLoss:
+    """A loss whose mean over the rows of a batch is weighted. `weights`: (B,) of mean 1 over the split."""
+
+    loss: Loss
+    weights: Tensor
+
+    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if len(labels) != len(self.weights):
+            problem = f"the network computes the loss of {len(labels)} rows in a batch of {len(self.weights)}"
+            raise InputError("data.weight", problem, "use loss_of_rows(loss, rows), or train without weights")
+        return (row_costs(self.loss, logits, labels) * self.weights).mean()
+
+
+def loss_of_rows(loss: Loss, rows: Tensor) -> Loss:
+    """Return the loss of the rows at the (M,) positions `rows` of a batch, which may repeat, with their weights."""
+    return WeighedLoss(loss.loss, loss.weights[rows]) if isinstance(loss, WeighedLoss) else loss
+
+
+def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the loss of each row (N,). For the losses of this package, their mean equals the loss of the batch.
+
+    >>> row_costs(torch.nn.CrossEntropyLoss(), torch.tensor([[0.0, 0.0], [1.0, 0.0]]), torch.tensor([0, 0]))
+    tensor([0.6931, 0.3133])
+    """
+    if hasattr(loss, "row_costs"):
+        return loss.row_costs(logits, labels)
+    if getattr(loss, "reduction", None) == "mean":  # the loss classes of PyTorch have the attribute `reduction`
+        of_rows = copy.copy(loss)
+        of_rows.reduction = "none"  # type: ignore[attr-defined]
+        return of_rows(logits, labels)
+    try:
+        return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
+    except RuntimeError as error:
+        name, reason = type(loss).__name__, first_line(error)
+        problem = f"the loss of each row is needed (data.weight, model=adaptive), and {name} gives none ({reason})"
+        raise InputError("loss", problem, "add a method row_costs(logits, labels)") from None
 
 
 class SequenceNetwork(nn.Module):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec, tree_spec
 from seqclf.models.classifier import EncoderClassifier
-from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss
+from seqclf.models.network import Fields, HostLengths, Loss, TrainingLoss, loss_of_rows
 from seqclf.settings.base import NonNegative
 
 
@@ -53,6 +53,6 @@ class TreeClassifier(EncoderClassifier):
                 of_rows = {name: fields[name].index_select(0, row) for name in self.static.names}
                 node_logits = self.head(states.index_select(0, labelled), of_rows).float()
                 weight = self.node_loss * len(labelled)
-                of_nodes = loss(node_logits, codes[labelled])
+                of_nodes = loss_of_rows(loss, row)(node_logits, codes[labelled])
                 total = (len(labels) * cost + weight * of_nodes) / (len(labels) + weight)
         return TrainingLoss(logits, cost, total)

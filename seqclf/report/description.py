@@ -19,7 +19,13 @@ from seqclf.report.mistakes import mistakes_section
 from seqclf.report.model_card import data_section, limits_section, purpose, use_section
 from seqclf.report.reliability import calibration_section
 from seqclf.report.reported import Reported, of_run
-from seqclf.report.score_tables import against_section, card_section, headline_section, verdict_section
+from seqclf.report.score_tables import (
+    against_section,
+    card_section,
+    headline_section,
+    verdict_section,
+    weighted_section,
+)
 from seqclf.report.threshold import threshold_section
 from seqclf.report.training_record import epochs_section, provenance_section
 from seqclf.report.verdict import verdict_of
@@ -40,6 +46,7 @@ PARTS = (  # in the order of the description
     Part(headline_section, (TERMINAL,)),
     Part(verdict_section, (PAGE,)),
     Part(card_section, (CARD,)),
+    Part(weighted_section, MEDIA),
     Part(against_section, (PAGE, TERMINAL)),
     Part(threshold_section, (PAGE,)),
     Part(epochs_section, (PAGE,)),

@@ -50,6 +50,27 @@ def score_table(result: RunResult) -> Table:
     return _table(result, shown, columns)
 
 
+def weighted_section(reported: Reported) -> Section | None:
+    """Return the scores by the weights of the rows, None without weights."""
+    result, found = reported.result, reported.result.metrics.weighted
+    if found is None:
+        return None
+    shown = SHOWN if result.positive is None else SHOWN_OF_POSITIVE
+    columns = {f"weighted, {result.split}": _scores(found, shown)}
+    if found.intervals is not None:
+        columns["between"] = [interval_cell(metric.value(found.intervals)) for metric in shown]
+    if result.baseline is not None and result.baseline.weighted is not None:
+        columns[f"order-blind ({result.baseline.kind})"] = _scores(result.baseline.weighted, shown)
+    columns["each row counts 1"] = _scores(result.metrics, shown)
+    text = (
+        f"{number(round(found.effective_rows))} rows of equal weight would say as much as these {number(found.rows)}."
+    )
+    if found.positive is not None:
+        hit = (found.positive.recall or 0.0) * found.positive.rows
+        text = f"Found: {hit:,.6g} of {found.positive.rows:,.6g}, the weight of {found.positive.label}. {text}"
+    return Section("By weight", [Text(text), _table(result, shown, columns)])
+
+
 def short_score_table(result: RunResult) -> Table:
     """Return the table of the main scores on the last split: macro recall, the deciding metric, and accuracy.
 

@@ -26,7 +26,7 @@ TARGETS = {
     "min_recall": "at least {target:.1%} of {label} found",
     "min_precision": "at least {target:.1%} of the alerts for {label} right",
     "max_alerts": "at most {target:.1%} of all rows given {label}",
-    "cost": "the lowest cost, a missed {label} costing {target:g} false alarms",
+    "cost": "the lowest cost, a missed {label} costing {cost} false alarms",
 }
 STATUS = {
     MET: "met",
@@ -42,7 +42,9 @@ def guarantees(decision: Decision, metrics: SplitResult, split: str) -> str | No
     """Return one sentence with a clause for each target: statement, rows and achieved value, or `None`."""
     clauses, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
-        target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
+        label = f"the weight of {guarantee.label}" if guarantee.weighted else guarantee.label
+        cost = guarantee.column or f"{guarantee.target:g}"
+        target = TARGETS[guarantee.rule].format(label=label, target=guarantee.target, cost=cost)
         if guarantee.rule == "cost":
             clauses.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows")
             continue
@@ -82,6 +84,8 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
         yield f"on {few} or more{', one row of each' if guarantee.unit is not None else ''}{together}"
     else:
         yield f"by {few}"
+    if guarantee.weighted is False:
+        yield "rows count here, not their weights"
     if guarantee.basis == FOLDS:
         yield CROSS_VALIDATED
     if guarantee.needed and guarantee.rows and guarantee.takes is None:

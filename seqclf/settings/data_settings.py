@@ -162,6 +162,11 @@ class DataOptions(Options):
     """column of the group of a row, such as a patient, card or speaker: intervals and guarantees count groups,
     split.by=group keeps them in one split, and groups that several splits share are warned of. A row without a
     value is a group of its own"""
+    weight: Text | None = None
+    """column of the weight of a row, such as the amount at risk: a finite number from 0 on. It weighs the row in the
+    losses, in the weighted metrics, in comparisons and in a recall target on average, and is no field"""
+    cost: Text | None = None
+    """column of the cost of missing a row, in false alarms. decision.cost=COLUMN sets it; it is no field"""
     group_by: Texts = ()
     """event tables: the column, or columns, that identify a sequence"""
     order_by: Texts = ()

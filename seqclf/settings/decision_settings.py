@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.errors import InputError, RefusedValueError
-from seqclf.settings.base import Options
+from seqclf.settings.base import Options, Text
 from seqclf.settings.typed_text import label_text
 
 TARGETS = ("min_recall", "min_precision", "max_alerts", "cost")
@@ -31,7 +31,7 @@ def read_labels(value: Any) -> Any:
 ShareBetween = Annotated[float, AfterValidator(require_share)]
 TargetShare = Annotated[ShareBetween | dict[str, ShareBetween], BeforeValidator(read_labels)]
 AboveZero = Annotated[float, Field(gt=0)]
-TargetCost = Annotated[AboveZero | dict[str, AboveZero], BeforeValidator(read_labels)]
+TargetCost = Annotated[AboveZero | dict[str, AboveZero] | Text, BeforeValidator(read_labels)]
 
 
 def require_threshold(value: Any) -> Any:
@@ -74,7 +74,8 @@ class DecisionOptions(Options):
     max_alerts: TargetShare | None = None
     """maximum fraction of all rows that become alerts; beside min_recall: the budget of its alerts"""
     cost: TargetCost | None = None
-    """cost of a missed positive row, in false alarms"""
+    """cost of a missed positive row, in false alarms; or the column of the cost of each row, such as its amount
+    divided by the price of a check"""
     confidence: Annotated[float, Field(ge=0.5, le=0.9999)] | None = None
     """null: the target holds on average; 0.95: it holds with this probability on new data with at least as many
     such rows as set the threshold"""

@@ -527,6 +527,13 @@ class TrainConfig(CommandOptions):
     runtime: RuntimeOptions = Field(default_factory=RuntimeOptions)
     """settings of PyTorch"""
 
+    @model_validator(mode="before")
+    @classmethod
+    def name_costs(cls, config: Any) -> Any:
+        """Let the data have the costs of the rows that the decision names."""
+        column = (config.get("decision") or {}).get("cost") if isinstance(config, Mapping) else None
+        return {**config, "data": {**config["data"], "cost": column}} if isinstance(column, str) else config
+
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:
         if self.patience is not None and self.monitor is None:

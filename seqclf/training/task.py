@@ -20,7 +20,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.change_network import freeze_weights
 from seqclf.models.ensemble import build_classifier, networks_of
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.network import Loss, SequenceNetwork, WeighedLoss
 from seqclf.system.state_validation import error_context, require
 from seqclf.training.check_targets import resolve_task
 from seqclf.training.checkpoint import DAMAGED, TENSORS, check_trusted, check_weights, read_checkpoint, write_checkpoint
@@ -146,7 +146,7 @@ class SequenceTask(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         inputs = (batch.fields, batch.lengths, batch.host_lengths, batch.labels)
-        logits, loss, total = self.model.training_loss(*inputs, self.loss)
+        logits, loss, total = self.model.training_loss(*inputs, self._loss_of(batch))
         self.step_loss = loss.detach()
         if batch.weight:  # 0 for a rank without rows at this step
             self.train_metrics.update(logits, batch.labels, loss)
@@ -155,9 +155,12 @@ class SequenceTask(pl.LightningModule):
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.logits_of(batch)
         if batch.weight:
-            self.evaluation_metrics.update(logits, batch.labels, self.loss(logits, batch.labels))
+            self.evaluation_metrics.update(logits, batch.labels, self._loss_of(batch)(logits, batch.labels))
 
     test_step = validation_step
+
+    def _loss_of(self, batch: Batch) -> Loss:
+        return self.loss if batch.row_weights is None else WeighedLoss(self.loss, batch.row_weights)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Prediction:
         logits = self.logits_of(batch)

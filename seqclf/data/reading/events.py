@@ -183,11 +183,12 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
         columns[field.name] = _distinct(tokens, starts) if field.static else pa.ListArray.from_arrays(offsets, tokens)
     if casts.UNORDERED in events.schema.names:
         columns[casts.UNORDERED] = pa.ListArray.from_arrays(offsets, _decoded(events.column(casts.UNORDERED)))
-    for name in (casts.TIME, casts.GROUP, casts.GROUP_NAME):
+    for name in (casts.TIME, casts.GROUP, casts.GROUP_NAME, casts.WEIGHT, casts.COST):
         if name in events.schema.names:
             columns[name] = _decoded(events.column(name).take(first_events))
-    if casts.GROUP in columns:
-        _require_constant(events.column(casts.GROUP), starts, columns[casts.ID])
+    for name, option in ((casts.GROUP, "group"), (casts.WEIGHT, "weight"), (casts.COST, "cost")):
+        if name in columns:
+            _require_constant(f"data.{option}", events.column(name), starts, columns[casts.ID])
     if casts.TIME in columns:  # a sequence has a last time, because its events may have different times
         times = events.column(casts.TIME).to_numpy(zero_copy_only=False)
         columns[casts.TIME_END] = pa.array(np.fmax.reduceat(times, starts))
@@ -216,10 +217,10 @@ def _decoded(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    if len(changing := _changing_groups(groups, starts)):
+def _require_constant(option: str, values: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
+    if len(changing := _changing_groups(values, starts)):
         remedy = "name a column that is the same in all events of a sequence, or none"
-        raise InputError("data.group", f"changes inside the sequence '{ids[int(changing[0])]}'", remedy)
+        raise InputError(option, f"changes inside the sequence '{ids[int(changing[0])]}'", remedy)
 
 
 def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:

@@ -18,6 +18,7 @@ LABEL, ID = "label", "id"
 TIME, TIME_END, ROW = "split time", "last split time", "row number"
 FILE = "in file\x1f"  # read beside the columns of a file, none of which may have this name
 GROUP, GROUP_NAME = "key of the group", "name of the group"
+WEIGHT, COST = "weight of the row", "cost of a missed row"  # numbers of `data.weight` and `data.cost`
 UNLABELLED = "not in the label table"  # true for a sequence whose id is in no row of `data.labels`
 UNORDERED = "unordered cells"  # cell of `data.order_by` of each event, null if the cell is a number or a time
 SHOWN_CHARACTERS = 40  # maximum number of characters of a cell in an error message
@@ -341,18 +342,21 @@ def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None
 
 
 class RowKey(NamedTuple):
-    """A column by which rows are split or counted. `kind`: TIME or GROUP. `option`: config key of the column."""
+    """A column with a property of a row. `kind`: TIME, GROUP, WEIGHT or COST. `option`: config key of the column."""
 
     kind: str
     option: str
     column: str
 
     def sql(self, types: Mapping[str, str]) -> dict[str, str]:
-        """Return dict canonical column → SQL: a time, or the name of a group and its hash; null without the column."""
+        """Return dict canonical column → SQL: a number, or a group and its hash; null without the column."""
         kind = types.get(self.column)
         if self.kind == TIME:
             column = "NULL" if kind is None else plain(self.column, kind)
             return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
+        if self.kind in (WEIGHT, COST):
+            number = "NULL" if kind is None else plain(self.column, kind)
+            return {self.kind: f"TRY_CAST({number} AS DOUBLE)"}
         # `spelled_sql` gives 1 and 1.0 the same text. The type of a column may differ between the files of a dataset.
         key = "NULL" if kind is None else key_sql(self.column, kind)
         value = key if kind in (None, "BLOB") else spelled_sql(key, kind)

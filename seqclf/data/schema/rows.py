@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.schema.casts import FILE
+from seqclf.data.schema.casts import FILE, WEIGHT
 from seqclf.errors import InputError
 
 ZEROS = r"(\.[0-9]*[1-9])0+$|\.0+$"  # at the end of a fraction
@@ -63,6 +63,16 @@ class SourceRows(NamedTuple):
 
     def file_of(self, row: int) -> str:
         return self.file if self.files is None else self.files[row].as_py()
+
+
+def require_weights(name: str, values: pa.Array, rows: SourceRows) -> None:
+    """Raise InputError for a weight or cost (the canonical column `name`) that is no finite number of at least 0."""
+    numbers = values.to_numpy(zero_copy_only=False)
+    if len(bad := np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))):
+        row, option = int(bad[0]), "data.weight" if name == WEIGHT else "data.cost"
+        shown = "no number" if np.isnan(numbers[row]) else f"{numbers[row]:g}"
+        where = f"{rows.file_of(row)}: row {rows.row_numbers[row]}"
+        raise InputError(where, f"the {name} is {shown} ({option})", "give a finite number of at least 0")
 
 
 def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -88,6 +88,7 @@ class Split(NamedTuple):
     from 1. `original_lengths`: (N,) int64 before truncation; None without `data.max_length`. `groups`: (N,) int64
     numbers (see `SplitPolicy.groups`); None if rows are independent. `texts`: original texts; None for train, and
     without text fields. `group_names`: (N,) strings of `data.group`, null for a row without one, or None.
+    `weights`, `costs`: (N,) float64 of `data.weight` and `data.cost`, or None.
     """
 
     sequences: Ragged
@@ -98,6 +99,13 @@ class Split(NamedTuple):
     groups: np.ndarray | None = None
     texts: StoredTexts | None = None
     group_names: pa.Array | None = None
+    weights: np.ndarray | None = None
+    costs: np.ndarray | None = None
+
+    @property
+    def mean_weights(self) -> np.ndarray | None:
+        """(N,) weights divided by their mean, None if rows have none."""
+        return None if self.weights is None else self.weights / np.maximum(self.weights.mean(), np.finfo(float).tiny)
 
     @property
     def lengths_before_truncation(self) -> np.ndarray:
@@ -135,7 +143,7 @@ def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
 
 def subset(split: Split, rows: np.ndarray) -> Split:
     """Copy the rows at the (M,) positions `rows` into memory."""
-    optional = {name: getattr(split, name) for name in ("original_lengths", "groups")}
+    optional = {name: getattr(split, name) for name in ("original_lengths", "groups", "weights", "costs")}
     return Split(
         take(split.sequences, rows),
         split.labels[rows],
@@ -187,6 +195,9 @@ class SplitWriter:
         for name, values in {**arrays, "original_lengths": rows.original_lengths, "groups": rows.groups}.items():
             if values is not None:
                 self._write(name, values.astype(np.int64))
+        for name, values in (("weights", rows.weights), ("costs", rows.costs)):
+            if values is not None:
+                self._write(name, values)
         self._write_table(IDS, pa.record_batch([rows.ids], names=["id"]))
         if texts is not None:
             self._write_table(TEXTS, texts)
@@ -223,7 +234,8 @@ def open_split(folder: Path) -> Split:
     group_names = _mapped_strings(folder / GROUP_NAMES) if (folder / GROUP_NAMES).is_file() else None
     labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
+    named = ("original_lengths", "groups", "weights", "costs")
+    optional = {name: np.asarray(arrays[name]) for name in named if name in arrays}
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     strings = [ids] if group_names is None else [ids, group_names]

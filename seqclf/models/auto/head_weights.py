@@ -29,7 +29,7 @@ def set_weights(network: Any, rows: SplitRows) -> str:
     chosen, texts = _weighing(network, rows), []
     labels = rows.labels[chosen]
     for weights, logits in zip(network.weights, _logits(network, rows, chosen), strict=True):
-        found = fit_head_weights(logits, labels, rows.class_weights[labels])
+        found = fit_head_weights(logits, labels, _row_weights(rows, chosen))
         weights.copy_(torch.from_numpy(found))
         texts.append(", ".join(f"{name} {weight:.2f}" for name, weight in zip(network.names, found, strict=True)))
     return f"{'; '.join(texts)}, by {len(chosen):,} validation rows"
@@ -41,7 +41,8 @@ def cross_fitted(network: Any, rows: SplitRows, fifth: np.ndarray) -> np.ndarray
     labels, all_rows = rows.labels[chosen], np.arange(len(rows))
     for final, logits in zip(network.weights.cpu().numpy(), _logits(network, rows, all_rows), strict=True):
         sums = np.tensordot(final, logits, 1)
-        sums[chosen] = cross_fitted_sums(logits[:, chosen], labels, rows.class_weights[labels], final, fifth[chosen])
+        weights = _row_weights(rows, chosen)
+        sums[chosen] = cross_fitted_sums(logits[:, chosen], labels, weights, final, fifth[chosen])
         members.append(sums)
     return members[0] if len(members) == 1 else vote(torch.from_numpy(np.stack(members))).numpy()
 
@@ -49,6 +50,11 @@ def cross_fitted(network: Any, rows: SplitRows, fifth: np.ndarray) -> np.ndarray
 def sample(rows: SplitRows, most: int, seed: int) -> np.ndarray:
     """Return the rising positions of a sample of at most `most` rows."""
     return np.sort(rows.sample(most, 2**62, seed))
+
+
+def _row_weights(rows: SplitRows, chosen: np.ndarray) -> np.ndarray:
+    weights = rows.class_weights[rows.labels[chosen]]
+    return weights if rows.weights is None else weights * rows.weights[chosen]
 
 
 def _weighing(network: Any, rows: SplitRows) -> np.ndarray:
@@ -111,8 +117,12 @@ def cross_fitted_sums(
     return sums
 
 
-def choose_scales(terms: np.ndarray, labels: np.ndarray, start: np.ndarray) -> tuple[float, np.ndarray]:
+def choose_scales(
+    terms: np.ndarray, labels: np.ndarray, start: np.ndarray, row_weights: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
     """Return the lowest mean log loss of the sum of `terms` (K, N, C), each times a scale, and the scales (K,).
+
+    `row_weights`: (N,) weights of the rows, of mean 1, None for equal ones.
 
     One imagined row with the mean loss of all rows and classes is added: else, rows that are all right would make the
     scales infinite. In the example, the first term tells the labels of most rows, the second one nothing:
@@ -127,15 +137,17 @@ def choose_scales(terms: np.ndarray, labels: np.ndarray, start: np.ndarray) -> t
         return np.inf, np.ones(len(terms))
     rows = np.arange(len(labels))
     sizes = np.sqrt((terms**2).mean(axis=(1, 2))) + 1e-9  # the search is faster between terms of one size
-    known = terms[:, rows, labels].sum(axis=1) + terms.mean(axis=(1, 2))
+    given = np.ones(len(rows)) if row_weights is None else row_weights
+    average = terms.mean(axis=(1, 2)) if row_weights is None else terms.mean(axis=2) @ given / len(rows)
+    known = (terms[:, rows, labels] * given).sum(axis=1) + average
 
     def loss(factors: np.ndarray) -> tuple[float, np.ndarray]:
         logits = np.tensordot(factors / sizes, terms, 1)
         top = logits.max(axis=1, keepdims=True)
         weights = np.exp(logits - top)
         sums = weights.sum(axis=1, keepdims=True)
-        log_sum = (np.log(sums) + top).sum() * (1 + 1 / len(rows))
-        expected = np.tensordot(terms, weights / sums, 2) * (1 + 1 / len(rows))
+        log_sum = ((np.log(sums) + top) * given[:, None]).sum() * (1 + 1 / len(rows))
+        expected = np.tensordot(terms, weights / sums * given[:, None], 2) * (1 + 1 / len(rows))
         return float(log_sum - known @ (factors / sizes)) / len(rows), (expected - known) / sizes / len(rows)
 
     found = minimize(loss, start * sizes, jac=True, method="L-BFGS-B", bounds=[(0, MAX_FACTOR)] * len(terms))

@@ -21,7 +21,7 @@ from seqclf.models.auto.head_weights import cross_fitted, sample, set_weights
 from seqclf.models.auto.ngrams_head import NgramsHead
 from seqclf.models.auto.recurrent_head import RecurrentHead
 from seqclf.models.auto.statistics_heads import CategoriesHead, KernelsHead, LinearHead, StatisticsHead
-from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, vote
+from seqclf.models.network import Fields, HostLengths, Loss, SequenceNetwork, TrainingLoss, WeighedLoss, vote
 from seqclf.models.streaming import HeadsStep
 
 # Functions that build a head from the config, and from `front`, `fields` and `num_classes`.
@@ -205,13 +205,18 @@ class HeadsClassifier(SequenceNetwork):
             logits = []
             for head in trained:
                 part = head(fields, lengths, host_lengths, reading).float()
-                total = total + (1 - share) * loss(part, labels) - share * part.log_softmax(dim=-1).mean()
+                total = total + (1 - share) * loss(part, labels) - share * _mean(part.log_softmax(dim=-1), loss)
                 penalty = head.penalty()  # type: ignore[operator]
                 total = total if penalty is None else total + penalty
                 logits.append(part.detach())
             means.append(torch.stack(logits).mean(dim=0))
         mean = _voted(means)
         return TrainingLoss(mean, loss(mean, labels), total)
+
+
+def _mean(values: Tensor, loss: Loss) -> Tensor:
+    """Return the mean of values (B, C) by the weights of the rows in a loss."""
+    return (values.mean(dim=-1) * loss.weights).mean() if isinstance(loss, WeighedLoss) else values.mean()
 
 
 def _build_head(

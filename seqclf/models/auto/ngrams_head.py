@@ -117,7 +117,8 @@ class NgramsHead(Head):
         chosen = np.sort(rows.sample(len(rows), MAX_TOKENS, seed=0))
         counts = self._counts(rows, chosen)
         groups = None if rows.split.groups is None else np.asarray(rows.split.groups)[chosen]
-        values, weights, bias = _fit_linear(counts, rows.labels[chosen], len(self.bias), groups)
+        given = None if rows.weights is None else rows.weights[chosen]
+        values, weights, bias = _fit_linear(counts, rows.labels[chosen], len(self.bias), groups, given)
         self.table.copy_(torch.from_numpy(np.column_stack([weights * values[:, None], values**2])))
         self.bias.copy_(torch.from_numpy(bias))
         self.bias += torch.from_numpy(np.log(rows.class_weights)).to(self.bias)
@@ -145,9 +146,16 @@ class NgramsHead(Head):
 
 
 def _fit_linear(
-    counts: Any, labels: np.ndarray, classes: int, groups: np.ndarray | None
+    counts: Any, labels: np.ndarray, classes: int, groups: np.ndarray | None, given: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return values (V,), weights (V, C) and a bias (C,) that make logits. Rows of one group (N,) are in one fold."""
+    """Return values (V,), weights (V, C) and a bias (C,) that make logits. Rows of one group (N,) are in one fold.
+
+    `given`: (N,) weights of the rows, None for equal ones.
+    """
+
+    def of(rows: np.ndarray) -> np.ndarray | None:
+        return None if given is None else given[rows]
+
     random = np.random.default_rng(0)
     units = np.arange(len(labels)) if groups is None else np.unique(groups, return_inverse=True)[1]
     fold = (random.permutation(units.max() + 1) % FOLDS)[units]
@@ -159,13 +167,13 @@ def _fit_linear(
         for number in range(FOLDS):
             out = fold[few] == number
             if out.any() and not out.all():
-                values, weights, bias = _estimate(counts[few[~out]], labels[few[~out]], classes, cost)
+                values, weights, bias = _estimate(counts[few[~out]], labels[few[~out]], classes, cost, of(few[~out]))
                 terms[0, out], terms[1, out] = _normalized(counts[few[out]], values) @ weights, bias
-        loss, scales = choose_scales(terms, labels[few], np.ones(2))
+        loss, scales = choose_scales(terms, labels[few], np.ones(2), of(few))
         if best is None or loss < best[0]:
             best = loss, cost, scales
     assert best is not None
-    values, weights, bias = _estimate(counts[many], labels[many], classes, best[1])
+    values, weights, bias = _estimate(counts[many], labels[many], classes, best[1], of(many))
     return values, weights * best[2][0], bias * best[2][1]
 
 
@@ -182,7 +190,9 @@ def _normalized(counts: Any, values: np.ndarray) -> Any:
     return (sparse.diags(1 / norm) @ counts @ sparse.diags(values)).tocsr()
 
 
-def _estimate(counts: Any, labels: np.ndarray, classes: int, cost: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _estimate(
+    counts: Any, labels: np.ndarray, classes: int, cost: float, given: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return values (V,) of the n-grams, weights (V, C) and the bias (C,) of a linear SVM for each class."""
     from sklearn.svm import LinearSVC
 
@@ -196,7 +206,7 @@ def _estimate(counts: Any, labels: np.ndarray, classes: int, cost: float) -> tup
     model = LinearSVC(C=cost, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # held-out rows judge a fit that has not converged as any other
-        model.fit(_normalized(counts, values), labels)
+        model.fit(_normalized(counts, values), labels, sample_weight=given)
     directions, offsets = model.coef_, model.intercept_
     if len(present) == 2:  # scikit-learn returns the second class alone
         directions, offsets = np.vstack([-directions, directions]) / 2, np.append(-offsets, offsets) / 2

@@ -94,9 +94,11 @@ class KernelsHead(Head):
             return
         static = {name: torch.from_numpy(np.array(rows.split.sequences.static[name])) for name in self.ids}
         features, labels, groups = self.features(means, statistics, static).cpu(), rows.labels, rows.split.groups
+        weights = rows.weights
         if groups is not None and len(kept := _rows_of_groups(groups, features.shape[1])) < len(labels):
             features, labels, groups = features[kept], labels[kept], groups[kept]
-        ridge = fit_ridge(features, labels, len(self.bias), groups)
+            weights = None if weights is None else weights[kept]
+        ridge = fit_ridge(features, labels, len(self.bias), groups, weights)
         # The bias joins the centre of the features in float64.
         prior = torch.from_numpy(np.log(rows.class_weights))
         self.weight.copy_(ridge.weight.T)
