@@ -73,10 +73,10 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         self.folder = folder
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> SequenceClassifier:  # noqa: N803 (scikit-learn's name)
         """Train a model on the sequences `X` with the labels `y`. Raises InputError for wrong data or settings.
 
-        Rows have no weights, so `BaggingClassifier` and others draw rows.
+        `sample_weight`: (N,) finite numbers of at least 0, by which rows count (see the key `data.weight`).
         """
         # `np.unique` sorts the labels, like scikit-learn.
         classes, codes = np.unique(_labels(y), return_inverse=True)
@@ -87,9 +87,18 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         texts = _texts(classes)
         label = _free_name(table.column_names)
         labelled = table.append_column(label, pa.array(texts).take(pa.array(codes)))
+        overrides = []
+        if sample_weight is not None:
+            weights = np.asarray(sample_weight, np.float64)
+            if weights.shape != codes.shape or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+                remedy = "give a finite number of at least 0 for each row, not all of them 0"
+                raise InputError("sample_weight", f"does not weigh the {len(codes)} rows", remedy)
+            name = _free_name(labelled.column_names, "weight")
+            labelled = labelled.append_column(name, pa.array(weights))
+            overrides = [f"data.weight={name}"]
         with self._folder() as (folder, cache), _console(self.verbose):
             try:
-                run = fit(labelled, label=label, overrides=self._overrides(cache), folder=folder)
+                run = fit(labelled, label=label, overrides=[*self._overrides(cache), *overrides], folder=folder)
             except KeyboardInterrupt:
                 if self.folder is not None:
                     raise
@@ -247,8 +256,8 @@ def _table(X: Any, axis: str | None) -> pa.Table:  # noqa: N803
     return pa.table({COLUMN: cells_to_arrow(rows, COLUMN, "X")})
 
 
-def _free_name(names: list[str]) -> str:
-    name, taken = "label", {column.casefold() for column in names}
+def _free_name(names: list[str], name: str = "label") -> str:
+    taken = {column.casefold() for column in names}
     while name in taken:
         name += "_"
     return name

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.errors import InputError, RefusedValueError
-from seqclf.settings.base import Options, Text
+from seqclf.settings.base import Options
 from seqclf.settings.typed_text import label_text
 
 TARGETS = ("min_recall", "min_precision", "max_alerts", "cost")
@@ -31,7 +31,7 @@ def read_labels(value: Any) -> Any:
 ShareBetween = Annotated[float, AfterValidator(require_share)]
 TargetShare = Annotated[ShareBetween | dict[str, ShareBetween], BeforeValidator(read_labels)]
 AboveZero = Annotated[float, Field(gt=0)]
-TargetCost = Annotated[AboveZero | dict[str, AboveZero] | Text, BeforeValidator(read_labels)]
+TargetCost = Annotated[AboveZero | dict[str, AboveZero] | str, BeforeValidator(read_labels)]
 
 
 def require_threshold(value: Any) -> Any:

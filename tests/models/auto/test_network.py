@@ -260,7 +260,7 @@ def test_large_groups_are_sampled_in_the_ridge_fit(monkeypatch):
     monkeypatch.setattr(statistics_heads, "fit_ridge", lambda *a: fitted_to.append(a) or fit_ridge(*a))
     split = random_split([NUMBER], rows=60)._replace(groups=np.repeat([0, 1, 2], [50, 5, 5]))
     build([NUMBER], dilations=[], heads=["recurrent", "linear"]).fit_to(training_rows(split))
-    features, labels, _, groups = fitted_to[0]
+    features, labels, _, groups, _ = fitted_to[0]
     assert np.bincount(groups).max() < 50 and (np.bincount(groups)[1:] == 5).all()
     assert len(features) == len(labels) == len(groups)
 

@@ -107,3 +107,37 @@ def test_work_on_groups_is_bounded(sizes, features, monkeypatch):
     most = rows_per_group(sizes, features)
     assert work(most) <= 1e9 and (most == sizes.max() or work(most + 1) > 1e9)
     assert rows_per_group(np.full(300, 10**6), 4000) >= 1
+
+
+@pytest.mark.parametrize("groups", ["rows", "pairs"])
+@pytest.mark.parametrize(("rows", "width"), [(12, 30), (40, 6)])
+def test_held_out_logits_of_weighted_rows_equal_those_of_a_refitted_head(rows, width, groups):
+    raw, labels = draw(rows, width, 3)
+    group, weights = GROUPS[groups](rows), np.random.default_rng(1).lognormal(size=rows)
+    weights /= weights.mean()
+    head = fit_ridge(raw, labels, 3, group, weights)
+    features, targets = raw.double().numpy(), np.where(labels[:, None] == np.arange(3), 1.0, -1.0)
+
+    def solve(kept, penalty):
+        mean, middle = (np.average(values[kept], axis=0, weights=weights[kept]) for values in (features, targets))
+        centred = features[kept] - mean
+        gram = centred.T @ (weights[kept, None] * centred) + penalty * np.eye(width)
+        return np.linalg.solve(gram, centred.T @ (weights[kept, None] * (targets[kept] - middle))), mean
+
+    everything = np.ones(rows, bool)
+    centred = features - np.average(features, axis=0, weights=weights)
+    errors = []
+    for penalty in (weights[:, None] * centred**2).sum() / rows * PENALTIES:
+        solution = solve(everything, penalty)[0]
+        factor = (solution * head.weight.numpy()).sum() / (solution**2).sum()
+        errors.append((np.abs(solution * factor - head.weight.numpy()).max(), penalty, factor))
+    error, penalty, factor = min(errors)
+    assert error < 1e-9
+    for row in range(rows):
+        kept = everything & (np.arange(rows) != row if group is None else group != group[row])
+        counts = np.bincount(labels[kept], weights[kept], 3)
+        solution, mean = solve(kept, penalty)
+        log_priors = np.log((counts + 1) / (counts.sum() + 3))
+        expected = (features[row] - mean) @ solution * factor + head.scales[1] * log_priors
+        expected += head.scales[2] * counts / counts.sum()
+        np.testing.assert_allclose(head.held_out[row], expected, rtol=0, atol=1e-6)
