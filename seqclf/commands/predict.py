@@ -107,6 +107,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         device="cpu" if on_ray else config.device,
         threads=1 if on_ray else config.threads,
         threshold=config.threshold,
+        embeddings=config.embeddings,
     )
     for line in classifier.warnings:
         show_note(line)
@@ -121,6 +122,8 @@ def _check_engine(config: PredictConfig) -> None:
     limits = [key for key in ("max_refused", "max_far", "max_drift") if getattr(config, key, None) is not None]
     for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
         raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
+    if config.embeddings and config.explain:
+        raise InputError("embeddings=true", "is for predictions", "remove explain or embeddings")
     if config.engine == "ray":
         return
     for key in ("address", "actors"):
@@ -222,6 +225,7 @@ def _ray_engine(classifier: Classifier, config: PredictConfig, by_field: bool | 
 
     device = "cuda" if config.device == "cuda" else "cpu"
     settings = {"threads": config.threads or 1, "device": device, "threshold": config.threshold}
+    settings |= {"embeddings": config.embeddings}
     with ray_engine(classifier, settings, by_field, **config.ray.model_dump()) as actors:
         yield actors
 
