@@ -153,9 +153,18 @@ def recorded_embedding(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Te
 def joined_embedding(parts: Mapping[str, Tensor], layers: Mapping[str, nn.Module]) -> Tensor:
     """Return the embedding (B, D) float32. Raises InputError for a layer that was not called with a vector a row."""
     for name in layers:
-        if name not in parts or parts[name].dim() != 2:
-            problem = "gets no vector for each row" if name in parts else "is not called in the exported network"
-            remedy = "return layers from embedding_layers that forward and streaming call with a tensor (B, D)"
+        values = parts.get(name)
+        # In an export, the size of an axis that is not fixed is not an int.
+        if (
+            values is None
+            or values.dim() != 2
+            or not isinstance(values.shape[1], int)
+            or not values.is_floating_point()
+        ):
+            problem = "is not called" if values is None else "gets no vector of a fixed size for each row"
+            remedy = (
+                "return layers from embedding_layers that forward and streaming call with a tensor (B, D) of floats"
+            )
             raise InputError(f"embedding_layers: {name}", problem, remedy)
     return torch.cat([parts[name].float() for name in layers], dim=1)
 
