@@ -155,16 +155,10 @@ def joined_embedding(parts: Mapping[str, Tensor], layers: Mapping[str, nn.Module
     for name in layers:
         values = parts.get(name)
         # In an export, the size of an axis that is not fixed is not an int.
-        if (
-            values is None
-            or values.dim() != 2
-            or not isinstance(values.shape[1], int)
-            or not values.is_floating_point()
-        ):
+        is_vector = values is not None and values.dim() == 2 and isinstance(values.shape[1], int)
+        if values is None or not is_vector or not values.is_floating_point():
             problem = "is not called" if values is None else "gets no vector of a fixed size for each row"
-            remedy = (
-                "return layers from embedding_layers that forward and streaming call with a tensor (B, D) of floats"
-            )
+            remedy = "return layers that forward and streaming call with a tensor (B, D) of floats"
             raise InputError(f"embedding_layers: {name}", problem, remedy)
     return torch.cat([parts[name].float() for name in layers], dim=1)
 
