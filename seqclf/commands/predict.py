@@ -97,6 +97,8 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         raise InputError(None, "give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
+    if config.embeddings and config.explain:
+        raise InputError("embeddings=true", "is for predictions", "remove explain or embeddings")
     _check_engine(config)
     # Check the output path first, because the prediction may take hours.
     if config.output is not None:
@@ -122,8 +124,6 @@ def _check_engine(config: PredictConfig) -> None:
     limits = [key for key in ("max_refused", "max_far", "max_drift") if getattr(config, key, None) is not None]
     for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
         raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
-    if config.embeddings and config.explain:
-        raise InputError("embeddings=true", "is for predictions", "remove explain or embeddings")
     if config.engine == "ray":
         return
     for key in ("address", "actors"):
