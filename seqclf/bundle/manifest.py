@@ -20,11 +20,13 @@ from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import BASES, HELD_OUT, RULES, Decision, Guarantee
 from seqclf.evaluation.thresholds import ROWS, STATEMENTS, SURE
+from seqclf.models.onnx.checks import EMBEDDING
 from seqclf.settings.typed_text import similar_file
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import COUNT, POSITIVE, SHARE, Each, error_context, one_of, read_json, require
+from seqclf.system.state_validation import COUNT, POSITIVE, SHARE, SIZE, Each, error_context, one_of, read_json, require
 
-FORMAT = 5  # 1 had other key names for tokens in the schema, 2 no data.query, 3 no outputs, 4 memory for reference
+# 1 had other key names for tokens in the schema, 2 no data.query, 3 no outputs, 4 memory for reference, 5 no embedding
+FORMAT = 6
 NAME = "manifest.json"
 MODEL = "model.onnx"
 COPY_AGAIN = "copy the bundle again, or export it anew"
@@ -68,8 +70,12 @@ SHAPE = {
     "versions": Each(str),
 }
 # Optional keys of a manifest. `step`: the bundle has a model that reads chunks. `recipe`: settings of the training (see
-# `TrainConfig.recipe`).
-OPTIONAL = {"step": {"states": [STATE], "outputs": [str]}, "recipe": {"data": dict, "trainer": dict, "seed": int}}
+# `TrainConfig.recipe`). `embedding`: size of each part of the embedding, in its order.
+OPTIONAL = {
+    EMBEDDING: Each(SIZE),
+    "step": {"states": [STATE], "outputs": [str]},
+    "recipe": {"data": dict, "trainer": dict, "seed": int},
+}
 
 
 def encoder_file(field: str) -> str:

@@ -41,6 +41,7 @@ from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.models.onnx.checks import EMBEDDING
 from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384
@@ -63,9 +64,10 @@ class BundleModel:
         device: str = "auto",
         threads: int | None = None,
         threshold: str | float | None = None,
+        embeddings: bool = False,
     ):
         self.folder = folder = Path(folder)
-        options = {"device": device, "threads": threads, "threshold": threshold}
+        options = {"device": device, "threads": threads, "threshold": threshold, "embeddings": embeddings}
         self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads = device, thread_count(threads)
         # `read_bundle` compares the hash of every file before any file is parsed.
@@ -90,6 +92,7 @@ class BundleModel:
         # True if the model may stop reading before the end of a sequence.
         self.may_halt = HALTED in self.manifest.get("step", {"outputs": ()})["outputs"]
         self.reader = self._open_reader(files[MODEL])
+        self.reader = self.embedding_reader() if embeddings else self.reader
         self.extra = self.reader.extra
         may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
         self.memory_estimate = MemoryEstimate(files[MODEL], folder, self.specs) if may_outgrow else None
@@ -112,6 +115,14 @@ class BundleModel:
             open_chunks = partial(step, device=self.device, content=self._step)
         halts = self.may_halt and open_chunks is not None
         return WholeSequences(session, [spec["name"] for spec in self.specs], open_chunks, extra, halts=halts)
+
+    def embedding_reader(self) -> WholeSequences:
+        """Return the reader with the output `embedding`. Raises InputError if the network has none."""
+        if not self.manifest.get(EMBEDDING):
+            remedy = "define embedding_layers in the class of the network, and export anew"
+            raise InputError(f"bundle={self.folder}", "its network has no embedding", remedy)
+        with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
+            return self.reader.with_output(empty_outputs(self.reader.session, [EMBEDDING]))
 
     def open_step(self) -> StepModel:
         """Open the model that reads chunks of tokens."""
@@ -241,12 +252,18 @@ class BundleModel:
             lambda windows: ([self.predict_batch(window.columns, window.first_row, sample)] for window in windows),
         )
 
-    def predict_columns(self, columns: pa.RecordBatch, sample: RowSample | None = None) -> Predictions:
-        """Predict each row of canonical columns (see `SourceReader.read`), and add them to the `sample` of new rows."""
+    def predict_columns(
+        self, columns: pa.RecordBatch, sample: RowSample | None = None, reader: WholeSequences | None = None
+    ) -> Predictions:
+        """Predict each row of canonical columns (see `SourceReader.read`), and add them to the `sample` of new rows.
+
+        `reader`: reader with other outputs, None for that of the classifier.
+        """
+        reader = reader or self.reader
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths, kept = np.zeros((2, columns.num_rows), np.int64)
-        extra = {name: np.zeros((columns.num_rows, *each.shape[1:]), each.dtype) for name, each in self.extra.items()}
+        extra = {name: np.zeros((columns.num_rows, *each.shape[1:]), each.dtype) for name, each in reader.extra.items()}
         usable = np.flatnonzero(problems.usable)
         tokens = np.zeros(3, np.int64)  # all tokens, tokens with unknown values, tokens with far numbers
         strange = {name: np.zeros(columns.num_rows, np.float32) for name in self.strange.names}
@@ -262,7 +279,7 @@ class BundleModel:
                 values[rows] = found.columns[name]
             encoded = np.flatnonzero(problems.usable[rows])
             sequences = take(sequences, encoded)
-            result = self.read(sequences)
+            result = self.read(sequences, reader)
             finite = np.isfinite(result.logits).all(axis=1)
             problems.mark(rows[encoded[~finite]], MODEL, NOT_FINITE)
             done = rows[encoded[finite]]
@@ -292,10 +309,10 @@ class BundleModel:
         """Return the logits (N, C) of encoded sequences."""
         return self.read(sequences).logits
 
-    def read(self, sequences: Ragged) -> Read:
+    def read(self, sequences: Ragged, reader: WholeSequences | None = None) -> Read:
         """Return the logits (N, C) of encoded sequences, and the other outputs."""
         limits = ReaderLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
-        return read_sequences(self.reader, sequences, len(self.classes), limits)
+        return read_sequences(reader or self.reader, sequences, len(self.classes), limits)
 
 
 def _reopened(kind: type[BundleModel], folder: Path, options: dict[str, Any], digest: str) -> BundleModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,6 +21,7 @@ from seqclf.data.reading.relations import FORMATS
 from seqclf.data.reading.sources import suffix_of
 from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.errors import InputError
+from seqclf.models.onnx.checks import EMBEDDING
 
 SHOWN_CLASSES = 10
 
@@ -34,6 +35,7 @@ class Classifier(BundleModel):
     classifier.predict("new.parquet")           # an Arrow table of the rows of a file
     classifier.predict([[3, 1, 4]])[0]["prediction"]
     classifier.predict_proba(frame)             # (N, C), in the order of classes_
+    classifier.embed(frame)                     # (N, D), the vectors before the output layer
     classifier.explain(frame)                   # a row per token, with its contribution
     ```
 
@@ -41,9 +43,10 @@ class Classifier(BundleModel):
     `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`).
     `threads`: number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the
     positive label is predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see
-    `override_threshold`). `warnings`: lines, such as why `device="auto"` does not use an existing GPU. A pickled
-    classifier is the path and the digest of its bundle, which is opened again with the same arguments. Raises
-    InputError if the bundle is damaged or has an unsupported format.
+    `override_threshold`). `embeddings`: True to add the extra output `embedding` (see `embed`) to predictions, also
+    those of streams. `warnings`: lines, such as why `device="auto"` does not use an existing GPU. A pickled classifier
+    is the path and the digest of its bundle, which is opened again with the same arguments. Raises InputError if the
+    bundle is damaged or has an unsupported format.
     """
 
     def __repr__(self) -> str:
@@ -102,13 +105,26 @@ class Classifier(BundleModel):
 
     def predict_proba(self, data: Any) -> np.ndarray:
         """Return the probability (N, C) of each class in `classes_`, NaN for rejected rows. `data`: see `predict`."""
+        probabilities = [self.predict_columns(columns).probabilities for columns in self._columns_of(data)]
+        return np.concatenate([np.empty((0, len(self.classes))), *probabilities])
+
+    def embed(self, data: Any) -> np.ndarray:
+        """Return the embedding (N, D) float32 of each row, NaN for rejected rows. `data`: see `predict`.
+
+        It is what the output layers of the network read (see `SequenceNetwork.embedding_layers`). In the manifest, the
+        key `embedding` has the name and the size of each part, in their order. Raises InputError if there are none.
+        """
+        reader, parts = self.embedding_reader(), list[np.ndarray]()
+        for columns in self._columns_of(data):
+            found = self.predict_columns(columns, reader=reader)
+            parts.append(np.where(found.lengths[:, None] > 0, found.extra[EMBEDDING], np.float32(np.nan)))
+        return np.concatenate([reader.extra[EMBEDDING], *parts])
+
+    def _columns_of(self, data: Any) -> Iterator[pa.RecordBatch]:
         rows, _ = self._rows_of(data)
         if rows is None:
-            parts = (window.columns for window in self.windows(self.table_source(data)))
-        else:
-            parts = (columns for columns, _ in self.row_columns(rows))
-        probabilities = [self.predict_columns(columns).probabilities for columns in parts]
-        return np.concatenate(probabilities) if probabilities else np.empty((0, len(self.classes)))
+            return (window.columns for window in self.windows(self.table_source(data)))
+        return (columns for columns, _ in self.row_columns(rows))
 
     def _rows_of(self, data: Any) -> tuple[list[Any] | None, bool]:
         """Return the sequences in `data`, or None for a table, and True for a single one (a dict or a series)."""

@@ -6,6 +6,7 @@ for one batch, because a recurrent layer computes one token after the other.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +83,12 @@ class WholeSequences:
         long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
         self._one_long_row = Lock()  # because each may take all memory that `MemoryEstimate` allows
+
+    def with_output(self, extra: Mapping[str, np.ndarray]) -> WholeSequences:
+        """Return a reader of the same session with more outputs."""
+        reader = copy.copy(self)
+        reader.extra = {**self.extra, **extra}
+        return reader
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
         arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}

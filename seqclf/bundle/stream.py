@@ -17,6 +17,7 @@ from seqclf.data.encoding.encoders import encode, static_of, tokens_of
 from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
+from seqclf.models.onnx.checks import EMBEDDING
 
 if TYPE_CHECKING:
     from seqclf.bundle.model import BundleModel
@@ -158,7 +159,8 @@ class Stream:
             count = int(lengths[row]) + (self.sequences[key].tokens if key in self.sequences else 0)
             results[key] = {**prediction, "tokens": count, "halted": bool(chunk.halted[row])}
             for name, values in chunk.extra.items():
-                results[key][name] = values[row].tolist()  # type: ignore[literal-required]
+                if name != EMBEDDING or name in self.classifier.extra:
+                    results[key][name] = values[row].tolist()  # type: ignore[literal-required]
             # Copy the states, because a view would keep the states of the whole batch in memory.
             after = [] if chunk.halted[row] else [values[row : row + 1].copy() for values in chunk.states]
             self.sequences[key] = _Open(after, static[key], count, results[key], last[key])

@@ -97,6 +97,8 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         raise InputError(None, "give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
+    if config.embeddings and config.explain:
+        raise InputError("embeddings=true", "is for predictions", "remove explain or embeddings")
     _check_engine(config)
     # Check the output path first, because the prediction may take hours.
     if config.output is not None:
@@ -107,6 +109,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         device="cpu" if on_ray else config.device,
         threads=1 if on_ray else config.threads,
         threshold=config.threshold,
+        embeddings=config.embeddings,
     )
     for line in classifier.warnings:
         show_note(line)
@@ -222,6 +225,7 @@ def _ray_engine(classifier: Classifier, config: PredictConfig, by_field: bool | 
 
     device = "cuda" if config.device == "cuda" else "cpu"
     settings = {"threads": config.threads or 1, "device": device, "threshold": config.threshold}
+    settings |= {"embeddings": config.embeddings}
     with ray_engine(classifier, settings, by_field, **config.ray.model_dump()) as actors:
         yield actors
 

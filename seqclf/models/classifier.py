@@ -190,6 +190,9 @@ class EncoderClassifier(SequenceNetwork):
         """Return the logits (N, C) for pooled vectors (N, P). `fields`: dict static field → its values (N, …)."""
         return self.output(self.dropout(self.join(pooled, fields)))
 
+    def embedding_layers(self) -> dict[str, nn.Module]:
+        return {"pooled": self.output}
+
     def streaming(self) -> ChunkStep | None:
         encoder = self.encoder.streaming()
         return None if encoder is None else ChunkStep(self, encoder)

@@ -31,6 +31,10 @@ class Ensemble(SequenceNetwork):
     def forward(self, fields: Fields, lengths: Tensor, host_lengths: HostLengths) -> Tensor:
         return vote(torch.stack([member(fields, lengths, host_lengths) for member in self.members]))
 
+    def embedding_layers(self) -> dict[str, nn.Module]:
+        of_members = [member.embedding_layers() for member in self.members]
+        return {f"{name} {number}": each[name] for number, each in enumerate(of_members, start=1) for name in each}
+
     def training_loss(
         self, fields: Fields, lengths: Tensor, host_lengths: HostLengths, labels: Tensor, loss: Loss
     ) -> TrainingLoss:
@@ -53,7 +57,7 @@ def reads_static(target: str) -> bool:
 
 # Names of other columns of predictions and scores, and of other outputs of streams
 TAKEN = {"id", "row", "split", "label", "group", "group_name", "fold", "length", "truncated", "alert", "error"}
-TAKEN |= {"logits", "lengths", "prediction", "unknown", "far", "tokens", "parents", "halted"}
+TAKEN |= {"logits", "embedding", "lengths", "prediction", "unknown", "far", "tokens", "parents", "halted"}
 NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or data.static={}")  # problem, remedy
 
 

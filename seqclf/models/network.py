@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -143,6 +144,14 @@ class SequenceNetwork(nn.Module):
         """
         return None
 
+    def embedding_layers(self) -> Mapping[str, nn.Module]:
+        """Return the layers whose inputs (B, D), in this order, are the embedding of a sequence, by name of the part.
+
+        `forward` and the streaming form must call each layer; the last call counts. Without layers, which is the
+        default, there is no embedding.
+        """
+        return {}
+
     def streaming(self) -> Any:
         """Return the streaming form of this network (see `ChunkStep`), or `None` if there is no streaming form."""
         return None
@@ -157,6 +166,42 @@ def cross_fits(kind: type[SequenceNetwork], members: int = 1) -> bool:
     owner = next(base for base in kind.__mro__ if hooks & vars(base).keys())
     is_one = members == 1 or owner is SequenceNetwork or hasattr(kind, "config_class")
     return is_one and "cross_fitted_logits" in vars(owner)
+
+
+@contextmanager
+def recorded_embedding(layers: Mapping[str, nn.Module]) -> Iterator[dict[str, Tensor]]:
+    """Yield a dict that gets the input of each of the `embedding_layers` when a network runs in the block.
+
+    >>> layer = nn.Linear(2, 3)
+    >>> with recorded_embedding({"pooled": layer}) as parts:
+    ...     logits = layer(torch.ones(1, 2))
+    >>> parts
+    {'pooled': tensor([[1., 1.]])}
+    """
+    parts: dict[str, Tensor] = {}
+
+    def record(name: str) -> Callable[[Any, Any], None]:
+        return lambda _, inputs: parts.update({name: inputs[0]})
+
+    hooks = [layer.register_forward_pre_hook(record(name)) for name, layer in layers.items()]
+    try:
+        yield parts
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def joined_embedding(parts: Mapping[str, Tensor], layers: Mapping[str, nn.Module]) -> Tensor:
+    """Return the embedding (B, D) float32. Raises InputError for a layer that was not called with a vector a row."""
+    for name in layers:
+        values = parts.get(name)
+        # In an export, the size of an axis that is not fixed is not an int.
+        is_vector = values is not None and values.dim() == 2 and isinstance(values.shape[1], int)
+        if values is None or not is_vector or not values.is_floating_point():
+            problem = "is not called" if values is None else "gets no vector of a fixed size for each row"
+            remedy = "return layers that forward and streaming call with a tensor (B, D) of floats"
+            raise InputError(f"embedding_layers: {name}", problem, remedy)
+    return torch.cat([parts[name].float() for name in layers], dim=1)
 
 
 def vote(logits: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
-from seqclf.models.onnx.checks import grid
+from seqclf.models.network import joined_embedding, recorded_embedding
+from seqclf.models.onnx.checks import EMBEDDING, grid
 from seqclf.models.onnx.exporter import example_inputs, export_onnx, export_step
 from seqclf.report.description import card_text
 from seqclf.report.reported import Reported
@@ -90,7 +91,8 @@ def _write(
             step = export_step(task.model, dataset["fields"], target / manifest.STEP)
         if step is not None:
             states = [{**state._asdict(), "shape": list(state.shape)} for state in step.states]
-            content["step"] = {"states": states, "outputs": list(step.more_outputs)}
+            of_layers = [EMBEDDING] if task.model.embedding_layers() else []
+            content["step"] = {"states": states, "outputs": [*step.more_outputs, *of_layers]}
         measured = _check_parity(task, target, content)
         content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
         (target / "MODEL_CARD.md").write_text(card_text(Reported(result=result, manifest=content)), encoding="utf-8")
@@ -124,7 +126,8 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
     model = task.model.cpu().float().eval()
     cells = list(grid(generator))
     for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
-        inputs, outputs = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
+        inputs, outputs, parts = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
+        content[EMBEDDING] = {name: values.shape[1] for name, values in parts.items()}
         logits = outputs["logits"]
         require_shape(SUBJECT, logits, len(lengths), len(content["classes"]))
         if not np.isfinite(logits).all():
@@ -152,13 +155,17 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
 
 def _parity_cell(
     model: Any, specs: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, torch.Tensor]]:
+    """Return the inputs of a cell, the outputs of PyTorch, and the parts (B, D) of the embedding."""
     inputs = example_inputs(specs, lengths, time, generator)
     fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
     arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
-    with torch.inference_mode():
+    layers = model.embedding_layers()
+    with torch.inference_mode(), recorded_embedding(layers) as parts:
         outputs = model.outputs(*arguments) if model.extra_outputs else {"logits": model(*arguments)}
-    return inputs, {name: outputs[name].numpy() for name in ("logits", *model.extra_outputs)}
+    found = {name: outputs[name].numpy() for name in ("logits", *model.extra_outputs)}
+    found |= {EMBEDDING: joined_embedding(parts, layers).numpy()} if layers else {}
+    return inputs, found, {name: parts[name] for name in layers}
 
 
 def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> JsonObject:

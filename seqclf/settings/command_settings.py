@@ -115,6 +115,8 @@ class PredictConfig(CommandOptions):
     explain: bool | Literal["tokens"] = False
     """true: write the contribution of each token to the prediction of its row, and of each field of a token where
     there are several; tokens: of whole tokens only, which is faster"""
+    embeddings: bool = False
+    """true: write the vector that the output layer reads of each row too, the column embedding"""
     device: Device = "auto"
     """cpu, cuda, or auto: cuda where there is an NVIDIA device and CUDA starts"""
     threshold: ThresholdOption = None

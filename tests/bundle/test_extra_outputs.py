@@ -167,6 +167,48 @@ def test_a_stream_stops_where_a_sequence_halts(adaptive):
             assert stream.read({key: ["b"]})[key] == last, "a prediction that is final"
 
 
+def test_the_embedding_is_what_the_output_layer_reads(adaptive, monkeypatch):
+    task, classifier, rows = adaptive
+    weight, bias = (values.detach().double().numpy() for values in task.model.output.parameters())
+    assert classifier.manifest["embedding"] == {"pooled": weight.shape[1]} and "embedding" not in classifier.extra
+    found = classifier.embed([*rows, []])
+    assert found.dtype == np.float32 and found.shape == (len(rows) + 1, weight.shape[1]) and np.isnan(found[-1]).all()
+    shares = np.exp(found[:-1] @ weight.T + bias)
+    np.testing.assert_allclose(shares / shares.sum(axis=1, keepdims=True), classifier.predict_proba(rows), atol=1e-6)
+    assert "embedding" not in classifier.predict(rows)[0] and "embedding" not in classifier.stream().read({0: "a"})[0]
+    opened = Classifier(classifier.folder, device="cpu", threads=1, embeddings=True)
+    column = opened.predict(pa.table({"code": [*rows, []]})).column("embedding")
+    assert column.type == pa.list_(pa.float32(), weight.shape[1]) and column[-1].as_py() is None
+    np.testing.assert_array_equal(np.stack(column[:-1].to_pylist()).astype(np.float32), found[:-1])
+    stream = opened.stream()
+    for row, expected in zip(rows[:9], found, strict=False):
+        for token in row:
+            last = stream.read({"key": [token]})["key"]["embedding"]
+        stream.close("key")
+        np.testing.assert_allclose(last, expected, atol=1e-5)
+
+
+LAYERS = {"unused": lambda self: torch.nn.Identity(), "ids": lambda self: self.embedding}
+
+
+@pytest.mark.parametrize(("name", "error"), [("unused", "is not called"), ("ids", "gets no vector")])
+def test_a_layer_that_gives_no_embedding_is_one_line(tmp_path, monkeypatch, name, error):
+    monkeypatch.setattr(Pooled, "embedding_layers", lambda self: {name: LAYERS[name](self)})
+    with pytest.raises(InputError, match=rf"embedding_layers: {name}: {error}"):
+        export_table(tmp_path, TABLE, POOLED)
+
+
+def test_a_network_has_the_embedding_that_it_defines(classifier, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match=r"has no embedding; define embedding_layers"):
+        classifier.embed(TOKENS)
+    with pytest.raises(InputError, match=r"has no embedding; define embedding_layers"):
+        Classifier(classifier.folder, embeddings=True)
+    monkeypatch.setattr(Pooled, "embedding_layers", lambda self: {"mean": self.output})
+    found = export_table(tmp_path, TABLE, POOLED)
+    pooled = [row["pooled"] for row in found.predict(TOKENS)]
+    np.testing.assert_array_equal(found.embed(TOKENS), np.array(pooled, np.float32))
+
+
 def test_the_model_has_the_threshold_of_the_network(adaptive):
     task, classifier, rows = adaptive
     assert "halting" not in classifier.manifest and {"inputs", "outputs"} <= classifier.manifest.keys()

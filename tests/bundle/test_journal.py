@@ -42,7 +42,7 @@ from seqclf.bundle.journal import Journal
 from seqclf.bundle.runtime import Classifier
 from seqclf.commands.predict import predict_file
 
-small, bundle, windows, config, explain = json.loads(sys.argv[1])
+small, bundle, windows, config, explain, embeddings = json.loads(sys.argv[1])
 for name, value in small.items():
     module, _, attribute = name.rpartition(".")
     setattr(importlib.import_module(module), attribute, value)
@@ -54,7 +54,8 @@ def killed(written, *arguments):
         os.kill(os.getpid(), signal.SIGKILL)
 
 Journal._write = killed
-predict_file(Classifier(bundle, device="cpu", threads=1), SimpleNamespace(**config), explain)
+classifier = Classifier(bundle, device="cpu", threads=1, embeddings=embeddings)
+predict_file(classifier, SimpleNamespace(**config), explain)
 """
 
 
@@ -101,7 +102,7 @@ def files(tmp_path, monkeypatch):
 def predict(bundle, files, monkeypatch):
     """Predict to `output`. With `windows`, the command ends when it has stored as many. Return its JSON and rows."""
 
-    def run(output, windows=None, *, explain=None, folder=bundle, threshold=None, **keys):
+    def run(output, windows=None, *, explain=None, folder=bundle, threshold=None, embeddings=False, **keys):
         predicted = []
 
         def stored(written, *arguments):
@@ -119,7 +120,8 @@ def predict(bundle, files, monkeypatch):
             patch.setattr(Journal, "_write", stored)
             patch.setattr(model.BundleModel, "predict_columns", counted)
             check_output(config.output)
-            classifier = Classifier(folder, device="cpu", threads=1, threshold=threshold)
+            options = {"threshold": threshold, "embeddings": embeddings}
+            classifier = Classifier(folder, device="cpu", threads=1, **options)
             result = predict_file(classifier, config, explain).to_dict()
         return {key: value for key, value in result.items() if key not in ("seconds", "rows_per_s")}, sum(predicted)
 
@@ -141,20 +143,21 @@ def kill(predict, output, windows, **options):
 
 
 @pytest.mark.parametrize(
-    ("output", "explain"), [("out.parquet", None), ("parts/", None), ("out.csv", None), ("out.arrow", True)]
+    ("output", "explain", "embeddings"),
+    [("out.parquet", None, False), ("parts/", None, True), ("out.csv", None, False), ("out.arrow", True, False)],
 )
-def test_the_output_is_that_of_an_uninterrupted_run(predict, bundle, files, output, explain):
-    expected, predicted = predict(output, explain=explain)
+def test_the_output_is_that_of_an_uninterrupted_run(predict, bundle, files, output, explain, embeddings):
+    expected, predicted = predict(output, explain=explain, embeddings=embeddings)
     assert predicted == ROWS and [path.name for path in files.glob(".seqclf*")] == []
     (files / output).rename(files / "before")
-    arguments = json.dumps([SMALL, str(bundle), 3, paths(files, output), explain])
+    arguments = json.dumps([SMALL, str(bundle), 3, paths(files, output), explain, embeddings])
     assert subprocess.run([sys.executable, "-c", KILLED, arguments], check=False).returncode == -signal.SIGKILL
     held = journal_folder(f"{files}/{output}")
     assert held.stat().st_mode & 0o777 == 0o700 and len([*held.glob(f"*{WINDOW}")]) == 3
     (held / "unfinished").write_bytes(b"half")
-    kill(predict, output, 9, explain=explain)
+    kill(predict, output, 9, explain=explain, embeddings=embeddings)
     assert not (files / output).exists()
-    result, predicted = predict(output, explain=explain)
+    result, predicted = predict(output, explain=explain, embeddings=embeddings)
     assert (result, predicted) == (expected, ROWS - 9 * WINDOW_ROWS)
     assert [each for _, each in content(files / output)] == [each for _, each in content(files / "before")]
     assert [path.name for path in files.glob(".seqclf*")] == []
@@ -162,7 +165,7 @@ def test_the_output_is_that_of_an_uninterrupted_run(predict, bundle, files, outp
         assert next(each["field"] for each in result["drift"]) == "amount" and result["unknown_share"] > 0
 
 
-@pytest.mark.parametrize("changed", ["input", "bundle", "options"])
+@pytest.mark.parametrize("changed", ["input", "bundle", "options", "embeddings"])
 def test_a_change_starts_afresh_and_is_named(predict, bundle, files, changed, capsys):
     kill(predict, "out.parquet", 3)
     options = {}
@@ -175,7 +178,8 @@ def test_a_change_starts_afresh_and_is_named(predict, bundle, files, changed, ca
         described = {key: value for key, value in manifest.items() if key not in ("files", "digest")}
         write_manifest(files / "bundle", {**described, "metrics": {"test": {"recall": 0.5}}})
     else:
-        options |= {"explain": True, "encoding": "latin-1"}
+        options |= {"embeddings": True} if changed == "embeddings" else {"explain": True, "encoding": "latin-1"}
+        changed = "options"
     capsys.readouterr()
     kill(predict, "out.parquet", 1, **options)
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "starts afresh:" in line]

@@ -7,7 +7,7 @@ from torch import nn
 
 from seqclf.models.embedding import load_vectors
 from seqclf.models.ensemble import Ensemble, networks_of
-from seqclf.models.network import SequenceNetwork, vote
+from seqclf.models.network import SequenceNetwork, joined_embedding, recorded_embedding, vote
 
 
 @pytest.fixture
@@ -25,6 +25,15 @@ def test_the_probabilities_are_the_mean_of_the_members(ensemble, inputs):
     each = torch.stack([member(*batch).softmax(dim=-1) for member in ensemble.members])
     assert each.std(dim=0).min() > 1e-3, "members that agree would test nothing"
     assert torch.allclose(ensemble(*batch).softmax(dim=-1), each.mean(dim=0), atol=1e-6)
+
+
+def test_the_embedding_is_that_of_the_members_side_by_side(ensemble, inputs):
+    batch, layers = inputs([3, 7, 1]), ensemble.embedding_layers()
+    with recorded_embedding(layers) as parts:
+        ensemble(*batch)
+    found = joined_embedding(parts, layers).chunk(3, dim=1)
+    for member, part in zip(ensemble.members, found, strict=True):
+        torch.testing.assert_close(member.output(part), member(*batch))
 
 
 def test_the_vote_of_certain_members_is_finite():

@@ -77,7 +77,7 @@ def positive_option(default: float | None = None) -> Option:
 
 
 # names of inputs and outputs of a model and of canonical columns, which no field may have
-RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
+RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "embedding", "label", "id"}
 
 
 @dataclass(frozen=True)

@@ -128,6 +128,7 @@ class FrontEnd(nn.Module):
         self.mean_size = self.bank.size if self.bank else 0  # M
         self.crossed_channels, self.crossed_ids = crossed_sizes(fields)
         self.plain_size = plain_size(fields)
+        self.scaled = nn.Identity()  # gets the scaled statistics (see `embedding_layers`)
         self.statistic_size = self.plain_size + 2 * self.crossed_channels * sum(self.crossed_ids)  # S
         for name, size in (("window", self.window_size), ("statistic", self.statistic_size)):
             self.register_buffer(f"{name}_mean", torch.zeros(size))
@@ -341,7 +342,7 @@ class FrontEnd(nn.Module):
 
     def scaled_statistics(self, statistics: Tensor) -> Tensor:
         scaled = (statistics - self.statistic_mean) * self.statistic_scale
-        return scaled.clamp(-MAX_SCALED_STATISTIC, MAX_SCALED_STATISTIC)
+        return self.scaled(scaled.clamp(-MAX_SCALED_STATISTIC, MAX_SCALED_STATISTIC))
 
     def fit(self, rows: SplitRows, seed: int) -> None:
         """Set the biases of the kernels and the scales of all outputs by training rows."""

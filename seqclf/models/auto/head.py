@@ -57,6 +57,10 @@ class Head(nn.Module):
         """Return a penalty that training adds to the loss of the head, or None."""
         return None
 
+    def embedding_layer(self) -> nn.Module | None:
+        """Return the layer whose input (B, D) is a part of the embedding of a sequence, None for no part."""
+        return None
+
     def streaming(self) -> HeadStep | None:
         """Return the streaming form of the head, or None for a head that needs whole sequences."""
         return None

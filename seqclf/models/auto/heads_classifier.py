@@ -181,6 +181,13 @@ class HeadsClassifier(SequenceNetwork):
             sums.append(torch.stack(parts).sum(dim=0))
         return _voted(sums)
 
+    def embedding_layers(self) -> dict[str, nn.Module]:
+        """Return the layers of the trained heads, and one that gets the statistics if a head reads them."""
+        of_heads = ((name, head.embedding_layer()) for name, head in self.trained_heads.items())
+        layers = {name: layer for name, layer in of_heads if layer is not None}
+        reads_statistics = not all(isinstance(head, (RecurrentHead, NgramsHead)) for head in self.heads)
+        return {**layers, "statistics": self.front.scaled} if reads_statistics and self.front.statistic_size else layers
+
     def streaming(self) -> HeadsStep | None:
         """Return the streaming form, or None for several members, or if a head needs whole sequences."""
         forms = [head.streaming() for head in self.heads]  # type: ignore[operator]

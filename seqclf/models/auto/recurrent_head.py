@@ -146,6 +146,9 @@ class RecurrentHead(Head):
         found = self.convolution(inputs.transpose(1, 2)).transpose(1, 2)
         return (values + self.convolution_norm(found, mask).relu()) * mask
 
+    def embedding_layer(self) -> nn.Module:
+        return self.output
+
     def streaming(self) -> RecurrentHeadStep | None:
         # A second direction starts at the last token, which is in the last chunk.
         return None if self.recurrent.backward_size else RecurrentHeadStep(self)

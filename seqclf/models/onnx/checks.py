@@ -17,6 +17,7 @@ from seqclf.errors import InputError, first_line
 if TYPE_CHECKING:
     from torch import nn
 
+EMBEDDING = "embedding"  # output of a model (B, D), see `SequenceNetwork.embedding_layers`
 TOLERANCE = 1e-5  # maximum logit error; PyTorch and ONNX Runtime add float32 numbers in different orders
 # A size of 1 is included, because the export may have fixed or removed an axis of size 1.
 BATCHES = (1, 2, 5, 16)

@@ -23,9 +23,9 @@ from torch.nn.utils import parametrize
 
 from seqclf.data.field_spec import FieldSpec, input_axes, kind_of, size_of, static_specs
 from seqclf.errors import InputError, first_line
-from seqclf.models.network import SequenceNetwork
+from seqclf.models.network import SequenceNetwork, joined_embedding, recorded_embedding
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
-from seqclf.models.onnx.checks import REMEDY, explain_failure, recurrent_obstacle
+from seqclf.models.onnx.checks import EMBEDDING, REMEDY, explain_failure, recurrent_obstacle
 from seqclf.models.onnx.operators import OPSET
 from seqclf.models.streaming import STATE_INPUT, STATE_OUTPUT, ChunkStep
 
@@ -36,29 +36,38 @@ NO_STEP = "return None from streaming, and the bundle has no step"
 
 
 class _Exported(nn.Module):
-    """A network that gets None as `host_lengths`, and returns the logits, or a tuple of them and the extra outputs."""
+    """A network that gets None as `host_lengths`, and returns a tuple: logits, extra outputs and the embedding."""
 
-    def __init__(self, classifier: Any):
+    def __init__(self, classifier: Any, layers: Mapping[str, nn.Module]):
         super().__init__()
-        self.classifier = classifier
+        self.classifier, self.layers = classifier, layers
 
     def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Any:
-        if not self.classifier.extra_outputs:
-            return self.classifier(fields, lengths, None)
-        outputs = self.classifier.outputs(fields, lengths, None)
-        return tuple(outputs[name] for name in ("logits", *self.classifier.extra_outputs))
+        with recorded_embedding(self.layers) as parts:
+            if self.classifier.extra_outputs:
+                outputs = self.classifier.outputs(fields, lengths, None)
+            else:
+                outputs = {"logits": self.classifier(fields, lengths, None)}
+        found = [outputs[name] for name in ("logits", *self.classifier.extra_outputs)]
+        return (*found, *_embedding(parts, self.layers))
 
 
 class _ExportedStep(nn.Module):
-    """A `ChunkStep` that returns a tuple: the logits, then the outputs in `more_outputs`, then the states."""
+    """A `ChunkStep` that returns a tuple: the logits, the outputs in `more_outputs`, the embedding, and the states."""
 
-    def __init__(self, step: Any):
+    def __init__(self, step: Any, layers: Mapping[str, nn.Module]):
         super().__init__()
-        self.step = step
+        self.step, self.layers = step, layers
 
     def forward(self, fields: dict[str, Tensor], lengths: Tensor, states: list[Tensor]) -> Any:
-        result = self.step(fields, lengths, states)
-        return (result["logits"], *(result[name] for name in self.step.more_outputs), *result["states"])
+        with recorded_embedding(self.layers) as parts:
+            result = self.step(fields, lengths, states)
+        found = [result[name] for name in ("logits", *self.step.more_outputs)]
+        return (*found, *_embedding(parts, self.layers), *result["states"])
+
+
+def _embedding(parts: Mapping[str, Tensor], layers: Mapping[str, nn.Module]) -> list[Tensor]:
+    return [joined_embedding(parts, layers)] if layers else []
 
 
 def example_inputs(
@@ -97,14 +106,16 @@ def export_onnx(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     """Export a classifier or an ensemble to the ONNX file `path`, in evaluation mode and in float32, as a copy.
 
     The graph has one input for each field (see `FieldSpec`), an input `lengths` (batch,) int64, the output `logits`
-    (batch, classes), and the `extra_outputs`. Raises an InputError that begins with `key` and names the module that
-    cannot be exported.
+    (batch, classes), the `extra_outputs`, and `embedding` (batch, D) if the network has `embedding_layers`. Raises an
+    InputError that begins with `key` and names the module that cannot be exported.
     """
     time = int(EXAMPLE_TIME * classifier.shortening)
     tensors, static = _example_tensors(fields, time), {spec["name"] for spec in static_specs(fields)}
-    names = ["logits", *classifier.extra_outputs]
     with _exporting():
-        exported = _Exported(_exportable_copy(classifier, key)).eval()
+        network = _exportable_copy(classifier, key)
+        layers = network.embedding_layers()
+        names = ["logits", *classifier.extra_outputs, *[EMBEDDING][: len(layers)]]
+        exported = _Exported(network, layers).eval()
         try:
             axes = _free_axes(fields)
             program = _converted(exported, _arguments(tensors), list(tensors), names, axes)
@@ -121,11 +132,12 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     """Export the streaming form of a classifier to `path`, and return the exported `ChunkStep`; `None` if it has none.
 
     The inputs are those of `export_onnx` for the tokens of one chunk, and `state/<name>` (batch, *shape) for each
-    state. The outputs are `logits` (batch, classes) after the chunk, the `more_outputs` of the `ChunkStep`, and
-    `next/<name>` for each state.
+    state. The outputs are `logits` (batch, classes) after the chunk, the `more_outputs` of the `ChunkStep`, `embedding`
+    as that of `export_onnx`, and `next/<name>` for each state.
     """
     tensors = _example_tensors(fields, EXAMPLE_TIME)
-    step = _exportable_copy(classifier, "model").streaming()
+    network = _exportable_copy(classifier, "model")
+    step, layers = network.streaming(), network.embedding_layers()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
@@ -133,10 +145,11 @@ def export_step(classifier: SequenceNetwork, fields: Sequence[FieldSpec], path: 
     field_axes, length_axes = _free_axes(fields)
     state_axes = [{0: length_axes[0]} for _ in states]
     with _exporting():
-        exported = _ExportedStep(step).eval()
+        exported = _ExportedStep(step, layers).eval()
         try:
             inputs = [*tensors, *(STATE_INPUT + state.name for state in step.states)]
-            outputs = ["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)]
+            more = [*step.more_outputs, *[EMBEDDING][: len(layers)]]
+            outputs = ["logits", *more, *(STATE_OUTPUT + state.name for state in step.states)]
             axes = (field_axes, length_axes, state_axes)
             program = _converted(exported, (*_arguments(tensors), states), inputs, outputs, axes)
         except Exception as error:  # a third-party encoder may raise any exception

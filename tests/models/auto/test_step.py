@@ -10,6 +10,7 @@ from models.checks import open_session
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models.auto.features import running_views
+from seqclf.models.onnx.checks import EMBEDDING
 from seqclf.models.onnx.exporter import example_inputs, export_step
 
 ONE_WAY = {"bidirectional": False, "window": 1}
@@ -31,7 +32,9 @@ def test_chunk_by_chunk_equals_the_whole_sequence(fitted, tmp_path, name):
     specs, options = SETS[name]
     network = fitted(specs, **options, **ONE_WAY)
     states = export_step(network, specs, tmp_path / "step.onnx").states
-    model = StepModel(open_session(tmp_path / "step.onnx"), [state._asdict() for state in states], specs, 3)
+    model = StepModel(
+        open_session(tmp_path / "step.onnx"), [state._asdict() for state in states], specs, 3, [EMBEDDING]
+    )
     inputs = example_inputs(specs, LENGTHS, 33, np.random.default_rng(0))
     if "value" in inputs:
         inputs["value"] = np.cumsum(inputs["value"], axis=1) + 1000  # a level far from zero
@@ -39,10 +42,18 @@ def test_chunk_by_chunk_equals_the_whole_sequence(fitted, tmp_path, name):
     with torch.no_grad():
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         expected = network(tensors, torch.from_numpy(LENGTHS), LENGTHS)
+        statistics = network.front(tensors, torch.from_numpy(LENGTHS)).statistics.numpy()
+        recurrent = network.outputs(tensors, torch.from_numpy(LENGTHS), LENGTHS).get("recurrent", expected).numpy()
+        output = [values.numpy() for values in network.trained_heads["recurrent"].output.parameters()]
     limit = 2e-4 * max(1.0, float(expected.abs().max()))
+    pooled = output[0].shape[1]
     for chunk in (1, 7, 33):
         read = read_chunks(model, fields, LENGTHS, chunk)
         np.testing.assert_allclose(read.logits, expected.numpy(), atol=limit)
+        embedding = read.extra[EMBEDDING]
+        np.testing.assert_allclose(embedding[:, :pooled] @ output[0].T + output[1], recurrent, atol=limit)
+        assert embedding.shape[1] == pooled + (statistics.shape[1] if len(network.heads) > 1 else 0)
+        np.testing.assert_allclose(embedding[:, pooled:], statistics[:, : embedding.shape[1] - pooled], atol=2e-4)
 
 
 def test_running_views_read_no_later_token():
