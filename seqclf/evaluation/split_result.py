@@ -23,10 +23,13 @@ class SplitResult(Metrics):
 
     `groups`: None for independent rows. `targets`: results of the decision's targets, if any. `used_for`: choices, such
     as epoch and threshold, that the rows made, so that the metrics are too optimistic. `by_folds`: True if each part of
-    the rows is judged at a threshold that the other parts set.
+    the rows is judged at a threshold that the other parts set. `own`: dict name → metric of one's own,
+    if it is finite, of the probabilities before calibration; only a training computes them.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {"groups", "intervals", "targets", "used_for", "by_folds"}
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
+        {*Metrics.OMIT_NONE, "groups", "intervals", "targets", "used_for", "by_folds", "own"}
+    )
 
     by_length: list[Slice]
     truncated: Slice | None
@@ -36,6 +39,7 @@ class SplitResult(Metrics):
     targets: list[Target] | None = None
     used_for: list[str] | None = None
     by_folds: bool | None = None
+    own: dict[str, float] | None = None
 
     @property
     def largest(self) -> str:
