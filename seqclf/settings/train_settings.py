@@ -248,18 +248,16 @@ class MetricArguments(LossArguments, total=False):
     name: Annotated[str, Field(pattern=r"^[A-Za-z]\w{0,40}$")]
 
 
-OTHER_SCORES = ("monitor", "mcc", "ece", "calibration_error")  # names beside those of `Monitor`
-SCORE_PREFIXES = ("macro_", "recall_of_", "precision_of_", "f1_of_")  # of names that loggers show
+OTHER_SCORES = r"monitor|mcc|ece|(macro|recall_of|precision_of|f1_of)_.*"  # that loggers show, beside `Monitor`
 
 
 def metric_names(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each metric of one's own. Raises InputError for one that is taken."""
-    names = [str(block.get("name") or str(block["_target_"]).rpartition(".")[2]) for block in blocks]
-    taken = {*get_args(Monitor), *OTHER_SCORES}
+    names = [str(block.get("name", block["_target_"].rpartition(".")[2])) for block in blocks]
     for index, name in enumerate(names):
-        if name.lower() in taken or name.lower().startswith(SCORE_PREFIXES):
+        taken = [each.lower() for each in (*get_args(Monitor), *names[:index])]
+        if name.lower() in taken or re.fullmatch(OTHER_SCORES, name.lower()):
             raise InputError(f"metrics[{index}]", f"the name {name} is taken", "give it another: name: my_metric")
-        taken.add(name.lower())
     return names
 
 

@@ -56,10 +56,11 @@ def resolve_targets(config: TrainConfig) -> TrainConfig:
     check_accelerator(config.trainer.get("accelerator"))
     model: Config = resolve_model(config.model)
     resolved = {"model": model, "loss": resolve_loss(config.loss), "optimizer": resolve_optimizer(config.optimizer)}
-    resolved["metrics"] = resolve_metrics(config.metrics)
     for key, change in read_schedule(config.structure):
         model = changed_config(model, change.of_model(), key)
-    return config.model_copy(update={**resolved, "data": data_for(config.data, config.model)})
+    return config.model_copy(
+        update={**resolved, "metrics": resolve_metrics(config.metrics), "data": data_for(config.data, config.model)}
+    )
 
 
 def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:

@@ -36,6 +36,9 @@ class OwnMetrics(Metric):
     """
 
     full_state_update = False
+    ids: list[Tensor]
+    labels: list[Tensor]
+    probabilities: list[Tensor]
 
     def __init__(self, blocks: Sequence[Mapping[str, Any]], num_classes: int, positive: int | None = None):
         super().__init__(compute_with_cache=False)
@@ -92,7 +95,7 @@ class OwnMetrics(Metric):
 
     def _value(self, name: str, probabilities: Tensor, labels: Tensor, of_label: bool) -> float:
         if of_label:
-            probabilities, labels = probabilities[:, self.positive], (labels == self.positive).long()
+            probabilities, labels = probabilities[:, self.positive], labels.eq(self.positive or 0).long()
         metric = self.builds[name]()
         for part in metric.modules():
             if isinstance(part, Metric):

@@ -218,7 +218,9 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
     Raises InputError if the file is not a checkpoint, or if its settings and weights do not match.
     """
     state = read_checkpoint(path)
-    hyper, weights = without_metrics(state["hyper_parameters"]), state["state_dict"]
+    hyper, weights = {**state["hyper_parameters"], "metrics": []}, state["state_dict"]
+    if hyper["monitor"] not in EPOCH_METRICS:  # only a training needs the code of metrics
+        hyper["monitor"] = None
     check_trusted(hyper, path, trust)
     with error_context(f"checkpoint={path}", DAMAGED):
         try:
@@ -231,11 +233,6 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
             raise InputError(None, f"its model cannot be built ({type(error).__name__}: {first_line(error)})") from None
     task.trained_steps = state["global_step"]
     return task.eval()
-
-
-def without_metrics(hyper: Mapping[str, Any]) -> Config:
-    """Return the hyperparameters of a task without metrics of one's own, whose code only a training needs."""
-    return {**hyper, "metrics": [], "monitor": hyper["monitor"] if hyper["monitor"] in EPOCH_METRICS else None}
 
 
 def save_model(path: Path, task: SequenceTask, epoch: int, before: Mapping[str, Tensor]) -> None:
