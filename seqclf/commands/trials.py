@@ -41,7 +41,7 @@ def require_metric(name: str) -> str:
     'validation.positive.average_precision'
     """
     split, _, metric = name.partition(".")
-    known = [field.name for field in fields(SCORES[split])] if split in SCORES else []
+    known = [field.name for field in fields(SCORES[split]) if field.name != "own"] if split in SCORES else []
     if (first := metric.partition(".")[0]) not in known:
         remedy = did_you_mean(first, known) or f"write one of {', '.join(known) or 'validation.recall'}"
         raise InputError(f"search.metric={name}", "metrics.json has no such number", remedy)

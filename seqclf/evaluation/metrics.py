@@ -244,13 +244,16 @@ def metric_title(name: str, label: str | None = None) -> str:
 
 
 class ShownMetric(NamedTuple):
-    """A row of a score table: the name of a metric, and True if it is a metric of the positive label alone."""
+    """A row of a score table: the name of a metric, and True if it is one of the positive label, or of one's own."""
 
     name: str
     of_positive: bool = False
+    is_own: bool = False
 
     def value(self, block: Any) -> Any:
         """Return the metric's value, or its interval if `block` holds intervals. Some metrics have no interval."""
+        if self.is_own:
+            return (getattr(block, "own", None) or {}).get(self.name)
         return getattr(block.positive if self.of_positive else block, self.name, None)
 
 

@@ -204,7 +204,7 @@ class RunResult:
         """Return dict split → `metric_key` → score, with the scores of the order-blind baseline as split `baseline`."""
         scores = {
             # For the training rows, more scores would only fill tables.
-            split: mean_scores(metrics) if split == "train" else all_scores(metrics)
+            split: {**(mean_scores(metrics) if split == "train" else all_scores(metrics)), **(metrics.own or {})}
             for split, metrics in self.splits.items()
         }
         return scores if self.baseline is None else {**scores, "baseline": all_scores(self.baseline)}

@@ -65,17 +65,13 @@ class SplitResult(Metrics):
     `groups`: None for independent rows. `targets`: results of the decision's targets, if any. `used_for`: choices, such
     as epoch and threshold, that the rows made, so that the metrics are too optimistic. `by_folds`: True if each part of
     the rows is judged at a threshold that the other parts set. `weighted`: the metrics by weights, None without them;
-    all others count rows.
+    all others count rows. `own`: dict name → metric of one's own, if it is finite, of the probabilities before
+    calibration; only a training computes them.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = Metrics.OMIT_NONE | {
-        "groups",
-        "intervals",
-        "targets",
-        "used_for",
-        "by_folds",
-        "weighted",
-    }
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
+        {*Metrics.OMIT_NONE, "groups", "intervals", "targets", "used_for", "by_folds", "weighted", "own"}
+    )
 
     by_length: list[Slice]
     truncated: Slice | None
@@ -86,6 +82,7 @@ class SplitResult(Metrics):
     used_for: list[str] | None = None
     by_folds: bool | None = None
     weighted: WeightedMetrics | None = None
+    own: dict[str, float] | None = None
 
     @property
     def largest(self) -> str:

@@ -33,6 +33,10 @@ SHOWN_OF_POSITIVE = [ShownMetric(name, True) for name in ("recall", "precision",
 SHOWN_OF_POSITIVE += [ShownMetric("recall"), ShownMetric("accuracy")]
 
 
+def _own(result: RunResult) -> list[ShownMetric]:
+    return [ShownMetric(name, is_own=True) for name in result.metrics.own or ()]
+
+
 def interval_cell(interval: Interval) -> str:
     """Format an interval as a narrow cell of the score table."""
     return interval_text(interval, to="\N{EN DASH}")
@@ -43,7 +47,7 @@ def score_table(result: RunResult) -> Table:
 
     First come columns of the last split (scores, intervals, order-blind baseline, majority class), then other splits.
     """
-    shown = SHOWN if result.positive is None else SHOWN_OF_POSITIVE
+    shown = [*(SHOWN if result.positive is None else SHOWN_OF_POSITIVE), *_own(result)]
     order_blind = None if result.baseline is None else f"order-blind ({result.baseline.kind})"
     columns = _columns_of_last_split(result, shown, f"this model, {result.split}", order_blind)
     columns |= {name: _scores(block, shown) for name, block in result.splits.items() if name != result.split}
@@ -83,6 +87,7 @@ def short_score_table(result: RunResult) -> Table:
     deciding = compared[0].metric if compared else "average_precision"
     of_positive = result.positive is not None and deciding == "average_precision"
     shown = list(dict.fromkeys([ShownMetric("recall"), ShownMetric(deciding, of_positive), ShownMetric("accuracy")]))
+    shown += _own(result)
     return _table(result, shown, _columns_of_last_split(result, shown, "this model", "order-blind"))
 
 
@@ -109,6 +114,7 @@ def _threshold_table(result: RunResult, labels: Sequence[str]) -> Table:
             cells = score(of_label[place]), interval_cell(intervals[place]), score(others[place])
             rows.append((f"{metric} of {name}", *cells))
         rows.append((f"alerts for {name} per 1,000", per_1000, limits, NO_VALUE if entry is None else per_1000))
+    rows += [(own.name, score(own.value(metrics)), NO_VALUE, NO_VALUE) for own in _own(result)]
     headings = ["this model", "between", "order-blind, as many alerts"]
     return Table({"": "text", **score_columns(headings)}, rows)
 

@@ -52,7 +52,8 @@ class Inputs(NamedTuple):
 
 
 MODEL_KEYS = ("data", "model", "loss", "optimizer", "batching", "structure", "start")
-FIT_KEYS = (*MODEL_KEYS, "trainer", "seed", "monitor", "patience", "head_patience", "checkpoint_every", "runtime")
+MONITOR_KEYS = ("metrics", "monitor", "patience", "head_patience")
+FIT_KEYS = (*MODEL_KEYS, *MONITOR_KEYS, "trainer", "seed", "checkpoint_every", "runtime")
 TABLE: dict[Step, Inputs] = {
     prepare: Inputs(("checkpoint", "overwrite", "logger"), (), ("config.yaml", DATA)),
     fit: Inputs(FIT_KEYS, (DATA,), (MODEL, FIT, CURVES)),

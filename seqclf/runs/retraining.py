@@ -104,7 +104,7 @@ def _train_config(config: RetrainConfig, old: Classifier, typed: Sequence[str]) 
     blocks["data"] |= declared_fields(old.schema)
     for declared in blocks["data"]["fields"].values():
         declared.pop("vectors", None)  # the recipe does not hold their file
-    merged = OmegaConf.merge(OmegaConf.create({**recipe, **blocks}), config.settings or {})
+    merged = OmegaConf.merge(OmegaConf.create({"metrics": [], **recipe, **blocks}), config.settings or {})
     for text in typed:
         path = text.lstrip("+").partition("=")[0]
         if path.partition(".")[0] in given:

@@ -130,7 +130,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     runs, is_accuracy = [run.judged_for(label) for run in runs], all(run.facts.monitor == "accuracy" for run in runs)
     deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", label is not None)
     others = ShownMetric("recall", label is not None), ShownMetric("recall"), ShownMetric("accuracy")
-    titles = {metric_title(name, label if own else None): ShownMetric(name, own) for name, own in (deciding, *others)}
+    titles = {metric_title(each.name, label if each.of_positive else None): each for each in (deciding, *others)}
     groups, settings = _groups(runs, deciding), []
     asked = named or groups[0][0].folder
     chosen = [place for place, group in enumerate(groups) if asked in [run.folder for run in group]]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +27,7 @@ from seqclf.documents.terminal import console
 from seqclf.evaluation.decision import CHOSEN, CROSS_FITTED, HELD_OUT, Decision
 from seqclf.evaluation.holdout import fifths
 from seqclf.evaluation.judge import judge as judge_scores
+from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
 from seqclf.evaluation.scores import Scores
 from seqclf.models.ensemble import networks_of
@@ -51,6 +53,7 @@ from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, remove_outputs
 from seqclf.system.state_validation import read_json
 from seqclf.training.loggers.run_logger import RunLogger
+from seqclf.training.own_metrics import OwnMetrics
 from seqclf.training.resume import rows_of
 from seqclf.training.task import SequenceTask, load_task, save_model
 
@@ -138,6 +141,7 @@ def judge(run: Path, config: TrainConfig) -> None:
     """
     models = read_run_scores(run / FOLDER)
     result = judge_scores(models, read_facts(run, config.model_dump()), config.decision)
+    result = with_own_metrics(result, models[-1], config.metrics)
     write_json(run / METRICS, result.to_dict())
     remove_outputs(run, [FORCING])
     if result.forcing:
@@ -150,6 +154,18 @@ def judge(run: Path, config: TrainConfig) -> None:
         labels = typed_labels(network.classes, network.label_type)
         strange = {split: _strange_values(run, config, split) for split in outputs}
         write_predictions(run / PREDICTIONS, outputs, result.decision, network.classes, labels, strange)
+
+
+def with_own_metrics(result: RunResult, network: Scores, blocks: Sequence[Mapping[str, Any]]) -> RunResult:
+    """Return a result with metrics of one's own in each split: of the probabilities of the network, uncalibrated."""
+    if not blocks:
+        return result
+    positive = None if network.positive is None else network.classes.index(network.positive)
+    own, splits = OwnMetrics(blocks, len(network.classes), positive), {}
+    for name, metrics in result.splits.items():
+        logits, labels = (torch.from_numpy(np.array(part)) for part in result.rows[name][:2])
+        splits[name] = replace(metrics, own=own.values(logits.float().softmax(dim=-1), labels.long()))
+    return replace(result, splits=splits)
 
 
 def _strange_values(run: Path, config: TrainConfig, split: str) -> Mapping[str, np.ndarray]:

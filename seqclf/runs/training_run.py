@@ -23,6 +23,7 @@ from seqclf.config.build import Checked, Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
+from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.models.embedding import load_vectors
 from seqclf.runs.process_settings import training_threads, using_threads
 from seqclf.runs.ranks import explained_loss, launching_ranks, torchrun_ranks
@@ -187,7 +188,7 @@ def _check_monitor(monitor: str | None, dataset: Dataset) -> None:
     """Raise InputError for a metric of classes that validation rows cannot tell apart."""
     present = {dataset.classes[code] for code in np.unique(dataset.splits["validation"].labels)}
     lacks = dataset.positive not in (None, *present)
-    if monitor not in (None, "loss", "accuracy") and (lacks or len(present) < 2):
+    if monitor in {*EPOCH_METRICS} - {"loss", "accuracy"} and (lacks or len(present) < 2):
         problem = f"validation has {f'no row of {dataset.positive}' if lacks else 'rows of one class alone'}"
         raise InputError(f"monitor={monitor}", problem, "hold out other rows, or set monitor=loss")
 
@@ -235,7 +236,8 @@ def shortest_tokens(splits: Mapping[str, Split]) -> int:
 def make_task(config: TrainConfig, dataset: Dataset) -> SequenceTask:
     """Return the task of a config, with the dataset's pretrained vectors in its network, or raise InputError."""
     blocks: tuple[Any, Any, Any] = (config.model, config.loss, config.model_dump()["optimizer"])
-    task = SequenceTask(dataset.description(), *blocks, config.monitor, config.seed)
+    own: Any = config.metrics
+    task = SequenceTask(dataset.description(), *blocks, config.monitor, config.seed, metrics=own)
     for name, vectors in dataset.vectors().items():
         load_vectors(task.model, name, vectors)
     task.make_optimizer(steps=1)  # raises InputError for impossible settings before any file is written

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required, TypeVar
+from typing import Annotated, Any, Literal, Required, TypeVar, get_args
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, model_validator
 from typing_extensions import TypedDict
@@ -32,7 +32,7 @@ from seqclf.settings.base import (
 )
 from seqclf.settings.data_settings import DataOptions
 from seqclf.settings.decision_settings import DecisionOptions
-from seqclf.settings.typed_text import argument, similar_file
+from seqclf.settings.typed_text import argument, must_be_one_of, similar_file
 
 Monitor = Literal["recall", "accuracy", "precision", "f1", "loss", "average_precision", "auroc"]
 
@@ -240,6 +240,25 @@ class LossArguments(TypedDict, total=False):
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
     _target_: Required[str]
+
+
+class MetricArguments(LossArguments, total=False):
+    """Options of a metric of one's own, and its name, by default that of its class."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z]\w{0,40}$")]
+
+
+OTHER_SCORES = r"monitor|mcc|ece|(macro|recall_of|precision_of|f1_of)_.*"  # that loggers show, beside `Monitor`
+
+
+def metric_names(blocks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the name of each metric of one's own. Raises InputError for one that is taken."""
+    names = [str(block.get("name", block["_target_"].rpartition(".")[2])) for block in blocks]
+    for index, name in enumerate(names):
+        taken = [each.lower() for each in (*get_args(Monitor), *names[:index])]
+        if name.lower() in taken or re.fullmatch(OTHER_SCORES, name.lower()):
+            raise InputError(f"metrics[{index}]", f"the name {name} is taken", "give it another: name: my_metric")
+    return names
 
 
 class OptimizerArguments(LossArguments, total=False):
@@ -454,7 +473,7 @@ def check_schedule(entries: Any) -> Any:
 Schedule = Annotated[list[dict[str, Any]], BeforeValidator(check_schedule)]
 
 
-NOT_OF_RECIPE = ("data", "trainer", "logger", "checkpoint", "start", "overwrite", "export")
+NOT_OF_RECIPE = ("data", "trainer", "logger", "checkpoint", "start", "overwrite", "export", "metrics")
 NOT_OF_DATA_RECIPE = (
     *("name", "generator", "train", "validation", "test", "labels", "cache_dir", "memory_limit"),
     *("fields", "static", "ignore", "infer", "encoders"),  # the schema has the fields
@@ -470,6 +489,8 @@ def recipe_of(plain: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in plain.items() if key not in NOT_OF_RECIPE}
     data = {key: value for key, value in plain["data"].items() if key not in NOT_OF_DATA_RECIPE}
     trainer = {key: value for key, value in plain["trainer"].items() if key not in NOT_OF_TRAINER_RECIPE}
+    if kept["monitor"] not in (None, *get_args(Monitor)):  # a recipe names no code of metrics
+        kept["monitor"] = "loss"
     return {**kept, "data": data, "trainer": trainer}
 
 
@@ -509,9 +530,12 @@ class TrainConfig(CommandOptions):
     """true: replace the run that hydra.run.dir already holds; false: reject such a folder"""
     checkpoint_every: Count | None = None
     """write last.ckpt every N steps too; null: at the ends of epochs only"""
-    monitor: Monitor | None = None
+    metrics: list[MetricArguments] = Field(default_factory=list)
+    """metrics of one's own: [{_target_: mypackage.MyMetric, name: mine}], a torchmetrics Metric of probabilities and
+    labels each, for every validation and metrics.json"""
+    monitor: Text | None = None
     """validation metric that chooses the best epoch: recall, accuracy, precision, f1 or loss; or a metric that
-    ignores the threshold: average_precision, auroc; null: the last step is kept"""
+    ignores the threshold: average_precision, auroc; or the name of one of metrics; null: the last step is kept"""
     patience: ZeroOrMore | None = None
     """early stopping: validations without improvement of monitor before training stops; null: never"""
     head_patience: Count | Literal["auto"] | None = "auto"
@@ -538,6 +562,9 @@ class TrainConfig(CommandOptions):
     def check_epochs(self) -> TrainConfig:
         if self.patience is not None and self.monitor is None:
             raise InputError(f"patience={self.patience}", "has no metric to wait for", "set monitor=loss, for example")
+        known = [*get_args(Monitor), *metric_names(self.metrics)]
+        if self.monitor not in (None, *known):
+            raise InputError(f"monitor={self.monitor}", *must_be_one_of(self.monitor, known))
         self.check_changes()
         return self
 

@@ -40,6 +40,7 @@ from seqclf.models.network import SequenceNetwork
 from seqclf.settings.data_settings import DataOptions
 from seqclf.settings.train_settings import TrainConfig, read_schedule, with_run_settings
 from seqclf.training.losses import OFFERED
+from seqclf.training.own_metrics import resolve_metrics
 
 OF_MODEL = ("fields", "num_classes")  # arguments that every network gets from the training
 OF_ENCODER = ("input_size", "field_specs")  # arguments that an encoder gets from its classifier
@@ -57,7 +58,9 @@ def resolve_targets(config: TrainConfig) -> TrainConfig:
     resolved = {"model": model, "loss": resolve_loss(config.loss), "optimizer": resolve_optimizer(config.optimizer)}
     for key, change in read_schedule(config.structure):
         model = changed_config(model, change.of_model(), key)
-    return config.model_copy(update={**resolved, "data": data_for(config.data, config.model)})
+    return config.model_copy(
+        update={**resolved, "metrics": resolve_metrics(config.metrics), "data": data_for(config.data, config.model)}
+    )
 
 
 def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
@@ -201,6 +204,7 @@ def resolve_task(
     monitor: str | None,
     seed: int | None,
     frozen: Sequence[str] | None,
+    metrics: Sequence[Config] | None,
 ) -> tuple[dict[str, Any], str]:
     """Return the arguments of `SequenceTask` as plain values, and what the network takes from the data, in words.
 
@@ -209,8 +213,10 @@ def resolve_task(
     if not isinstance(dataset, Mapping):
         raise InputError("dataset", f"is of type {type(dataset).__name__}", "give Dataset.description()")
     resolved, text = resolve_for_data(_with_defaults("model", model), dataset)
-    if monitor not in (None, *EPOCH_METRICS):
-        raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
+    own = resolve_metrics(metrics or ())
+    known = (*EPOCH_METRICS, *(block["name"] for block in own))
+    if monitor not in (None, *known):
+        raise InputError(f"monitor={monitor}", f"must be one of {', '.join(known)}")
     settings = {
         "dataset": dataset,
         "model": dict(resolved),
@@ -219,6 +225,7 @@ def resolve_task(
         "monitor": monitor,
         "seed": default_settings("seed") if seed is None else seed,
         "frozen": list(frozen or ()),
+        "metrics": own,
     }
     return settings, text
 

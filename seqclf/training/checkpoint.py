@@ -20,7 +20,7 @@ from seqclf.system.state_validation import COUNT, Each, Where, error_context, re
 
 TARGET = {"_target_": str}
 TENSORS = Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor"))
-PARTS = {"model": TARGET, "loss": TARGET, "optimizer": TARGET}
+PARTS = {"model": TARGET, "loss": TARGET, "optimizer": TARGET, "metrics": [TARGET]}
 SHAPE = {
     "hyper_parameters": {"dataset": dict, **PARTS, "monitor": (str, None), "frozen": [str], "seed": int},
     "state_dict": TENSORS,

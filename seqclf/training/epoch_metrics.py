@@ -13,6 +13,8 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import BinaryAUROC, BinaryAveragePrecision, MulticlassAUROC, MulticlassAveragePrecision
 
+from seqclf.training.own_metrics import OwnMetrics
+
 # torchmetrics warns about a class without rows, but this module handles such classes. torchmetrics also warns when a
 # resumed run computes scores before an update, because a checkpoint holds the counts but not the number of updates.
 EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute`` method of metric")
@@ -98,15 +100,16 @@ class EvaluationMetrics(EpochMetrics):
 
     `ranked`: True to compute average precision and AUROC too, for which the margins of all rows, (N, C) float64, stay
     in memory until the end of the epoch. `positive`: number of the class that is ranked; None for means over the
-    classes that have rows, each against all others.
+    classes that have rows, each against all others. `own`: metrics of one's own, which get their rows from the task.
     """
 
     is_saved = False
     confusion: Tensor
 
-    def __init__(self, num_classes: int, *, ranked: bool, positive: int | None = None):
+    def __init__(self, num_classes: int, *, ranked: bool, positive: int | None = None, own: OwnMetrics | None = None):
         super().__init__(num_classes)
         self.positive = positive
+        self.own = own
         self.add_state("confusion", torch.zeros(num_classes, num_classes).long(), dist_reduce_fx="sum")
         self.ranking: MetricCollection | None = None
         if ranked:
@@ -134,18 +137,22 @@ class EvaluationMetrics(EpochMetrics):
     def compute(self) -> EpochScores:
         result = super().compute()._replace(confusion=self.confusion.cpu().numpy())
         ranked = _ranked_classes(result.support, self.positive)
-        # If the loss is not finite, all ranks skip the ranking metrics, because all ranks have the same loss.
-        if self.ranking is None or not math.isfinite(result.scores["loss"]) or not ranked.any():
+        # If the loss is not finite, all ranks skip the other metrics, because all ranks have the same loss.
+        if not math.isfinite(result.scores["loss"]):
             return result
-        for name, value in self.ranking.compute().items():
-            by_class = value.cpu().numpy()  # (C,) values, or a single value for the positive class
-            result.scores[name] = float(by_class[ranked].mean() if self.positive is None else by_class)
+        if self.ranking is not None and ranked.any():
+            for name, value in self.ranking.compute().items():
+                by_class = value.cpu().numpy()  # (C,) values, or a single value for the positive class
+                result.scores[name] = float(by_class[ranked].mean() if self.positive is None else by_class)
+        if self.own is not None:
+            result.scores.update(self.own.compute())
         return result
 
     def reset(self) -> None:
         super().reset()
-        if self.ranking is not None:
-            self.ranking.reset()
+        for part in (self.ranking, self.own):
+            if part is not None:
+                part.reset()
 
 
 def epoch_scores(metrics: EpochMetrics) -> EpochScores:

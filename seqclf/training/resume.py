@@ -209,7 +209,7 @@ def _started(state: Mapping[str, Any]) -> int:
 
 
 def _check_same_settings(where: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed", "frozen"):
+    for part in ("dataset", "model", "loss", "optimizer", "monitor", "metrics", "seed", "frozen"):
         if before[part] == now[part]:
             continue
         key = CONFIG_KEYS.get(part, part)

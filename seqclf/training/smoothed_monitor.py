@@ -14,21 +14,24 @@ MONITORED = "validation/monitor"  # name of the logged value for the best checkp
 
 MAX_WINDOW = 3  # validations of a mean; in simulations, longer means gained less or lagged too far
 WINDOW_FRACTION = 0.1  # largest fraction of all validations of a training that a mean spans
+LOWEST = -1e30  # value of an undefined metric, finite for early stopping
 TIE_BREAK = 1e-4  # weight of the loss, smaller than the change in recall from one of 10,000 rows
 
 
-def epoch_value(scores: Mapping[str, float], monitor: str) -> float:
+def epoch_value(scores: Mapping[str, float], monitor: str, *, lower_is_better: bool = False) -> float:
     """Return a number by which epochs are compared, the highest for the best epoch.
 
     `scores`: validation scores of the epoch, including its loss, which decides between equal values, as on small
-    splits. `monitor`: the score that decides; an undefined score counts as 0.
+    splits. `monitor`: the score that decides; an undefined score is below all others. The lower loss is always better.
 
     >>> epochs = [{"recall": 0.9, "loss": 0.3}, {"recall": 0.9, "loss": 0.2}, {"recall": 0.8, "loss": 0.1}]
     >>> max(epochs, key=lambda scores: epoch_value(scores, "recall"))
     {'recall': 0.9, 'loss': 0.2}
     """
-    sign = -1.0 if monitor == "loss" else 1.0
-    return sign * scores.get(monitor, 0.0) - TIE_BREAK * scores["loss"] / (1 + scores["loss"])
+    if monitor not in scores:
+        return LOWEST
+    sign = -1.0 if lower_is_better or monitor == "loss" else 1.0
+    return sign * scores[monitor] - TIE_BREAK * scores["loss"] / (1 + scores["loss"])
 
 
 def window_length(epochs: int | None, every: int | None = 1) -> int:
@@ -55,17 +58,19 @@ def smoothed_value(values: Sequence[float], window: int) -> float:
 class SmoothedMonitor:
     """The mean of a validation metric over the last validations. `metric`: its name, None without one.
 
-    `values`: dict number of optimizer steps → value of the last validations; a resumed run may repeat a validation.
+    `lower_is_better`: of a metric other than the loss. `values`: dict number of optimizer steps → value of the last
+    validations; a resumed run may repeat a validation.
     """
 
-    def __init__(self, metric: str | None):
+    def __init__(self, metric: str | None, *, lower_is_better: bool = False):
         self.metric = metric
+        self.lower_is_better = lower_is_better
         self.values: dict[int, float] = {}
 
     def add(self, scores: Mapping[str, float], step: int, window: int) -> float:
-        """Return the mean with the scores of a validation after `step`. An undefined metric is 0 and enters no mean."""
+        """Return the mean with the scores of a validation after `step`. An undefined metric enters no mean."""
         assert self.metric is not None
-        value = epoch_value(scores, self.metric)
+        value = epoch_value(scores, self.metric, lower_is_better=self.lower_is_better)
         if self.metric not in scores or not math.isfinite(value):
             return value
         self.values = dict(list({**self.values, step: value}.items())[-MAX_WINDOW:])

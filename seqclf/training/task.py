@@ -17,6 +17,7 @@ from seqclf.config.build import Config, Trust
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.data.storage.store import Split
 from seqclf.errors import InputError, first_line
+from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.change_network import freeze_weights
 from seqclf.models.ensemble import build_classifier, networks_of
@@ -27,6 +28,7 @@ from seqclf.training.checkpoint import DAMAGED, TENSORS, check_trusted, check_we
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.losses import build_loss
 from seqclf.training.optimizer import build_optimizer, elapsed_share
+from seqclf.training.own_metrics import OwnMetrics
 from seqclf.training.resume import ExactResume, rows_of
 from seqclf.training.smoothed_monitor import MONITORED, SmoothedMonitor, window_length
 from seqclf.training.training_log import MAX_LOGGED_CLASSES, StepLog, finish_epoch
@@ -62,9 +64,10 @@ class SequenceTask(pl.LightningModule):
 
     `dataset`: description of the dataset (`Dataset.description()`). `model`, `loss`, `optimizer`: `_target_` dicts.
     `monitor`: validation metric that chooses the best epoch, None for the last step. `frozen`: names of the weights
-    that are not trained. Omitted arguments get the default values from conf/. All are plain values in the checkpoint,
-    which can be loaded with `weights_only=True`, without Hydra and without the data. With `optimizer.average`,
-    validations, checkpoints and the fitted model have averaged weights. The module works in any Trainer::
+    that are not trained. `metrics`: `_target_` dicts of torchmetrics metrics (see `OwnMetrics`). Omitted arguments get
+    the default values from conf/. All are plain values in the checkpoint, which can be loaded with `weights_only=True`,
+    without Hydra and without the data. With `optimizer.average`, validations, checkpoints and the fitted model have
+    averaged weights. The module works in any Trainer::
 
         dataset = seqclf.load_data("train.parquet", label="label")
         task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
@@ -80,9 +83,10 @@ class SequenceTask(pl.LightningModule):
         monitor: str | None = None,
         seed: int | None = None,
         frozen: Sequence[str] | None = None,
+        metrics: Sequence[Config] | None = None,
     ):
         super().__init__()
-        settings, self.model_text = resolve_task(dataset, model, loss, optimizer, monitor, seed, frozen)
+        settings, self.model_text = resolve_task(dataset, model, loss, optimizer, monitor, seed, frozen, metrics)
         self.save_hyperparameters(settings, logger=False)
         self.classes: list[str] = dataset["classes"]
         self.optimizer: Config = settings["optimizer"]
@@ -94,14 +98,15 @@ class SequenceTask(pl.LightningModule):
         self.is_fitted = False  # True: the network has read the training rows (see `SequenceNetwork.fit_to`), or
         self.register_load_state_dict_post_hook(_mark_as_fitted)  # has the weights of one that has
         self.average: WeightAverage | None = None  # of a fit with `optimizer.average` (see `AveragedWeights`)
-        self.monitor = SmoothedMonitor(monitor)
         self.model = build_classifier(settings["model"], dataset["fields"], len(self.classes))
         freeze_weights(self.model, settings["frozen"])
         self.loss = build_loss(settings["loss"], self.classes, dataset["class_counts"])
         self.train_metrics = EpochMetrics(len(self.classes))
         positive = None if dataset["positive"] is None else self.classes.index(dataset["positive"])
         ranked = monitor in RANKING_METRICS or len(self.classes) <= MAX_LOGGED_CLASSES
-        self.evaluation_metrics = EvaluationMetrics(len(self.classes), ranked=ranked, positive=positive)
+        own = OwnMetrics(settings["metrics"], len(self.classes), positive) if settings["metrics"] else None
+        self.evaluation_metrics = EvaluationMetrics(len(self.classes), ranked=ranked, positive=positive, own=own)
+        self.monitor = SmoothedMonitor(monitor, lower_is_better=own is not None and own.lower_is_better(monitor))
 
     def configure_callbacks(self) -> list[Callback]:
         """Return what each fit of this task needs: exact resuming, averaged weights, the log of steps."""
@@ -156,6 +161,8 @@ class SequenceTask(pl.LightningModule):
         logits = self.logits_of(batch)
         if batch.weight:
             self.evaluation_metrics.update(logits, batch.labels, self._loss_of(batch)(logits, batch.labels))
+        if self.evaluation_metrics.own is not None:
+            self.evaluation_metrics.own.update(logits, batch)
 
     test_step = validation_step
 
@@ -214,7 +221,9 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
     Raises InputError if the file is not a checkpoint, or if its settings and weights do not match.
     """
     state = read_checkpoint(path)
-    hyper, weights = state["hyper_parameters"], state["state_dict"]
+    hyper, weights = {**state["hyper_parameters"], "metrics": []}, state["state_dict"]
+    if hyper["monitor"] not in EPOCH_METRICS:  # only a training needs the code of metrics
+        hyper["monitor"] = None
     check_trusted(hyper, path, trust)
     with error_context(f"checkpoint={path}", DAMAGED):
         try:

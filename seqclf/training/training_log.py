@@ -83,13 +83,14 @@ def finish_epoch(task: Any, split: str, metrics: EpochMetrics) -> None:
 
 
 def named_scores(split: str, result: EpochScores) -> dict[str, float]:
-    """Return a dict `split/metric` → score, in the order of `EPOCH_METRICS` and without undefined scores."""
-    return {f"{split}/{name}": result.scores[name] for name in EPOCH_METRICS if name in result.scores}
+    """Return a dict `split/metric` → score without undefined scores, in the order of `EPOCH_METRICS`, own ones last."""
+    names = dict.fromkeys((*EPOCH_METRICS, *result.scores))
+    return {f"{split}/{name}": result.scores[name] for name in names if name in result.scores}
 
 
 SCORES = [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
 SCORES += [f"validation/{name}" for name in RANKING_METRICS]
-# Column names of metrics.csv, which are also the keys of the rows in a checkpoint.
+# Columns of metrics.csv, which metrics of one's own follow: also the keys of the rows in a checkpoint.
 SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
 COLUMNS = ["epoch", "step", "seconds", *SPEED, "lr", *SCORES]
 
@@ -160,7 +161,7 @@ class EpochRecord(Checkpoint):
             **named_scores("train", task.epoch_scores["train"]),
             **(validation or {}),
         }
-        row = {name: values[name] for name in COLUMNS if name in values}
+        row = {name: values[name] for name in dict.fromkeys((*COLUMNS, *values)) if name in values}
         self.history.append(row)
         if trainer.is_global_zero:
             of_system = {f"system/{name}": value for name, value in speed.items()}
@@ -185,7 +186,8 @@ class EpochRecord(Checkpoint):
 
     def _write(self) -> None:
         text = io.StringIO()
-        writer = csv.DictWriter(text, COLUMNS, restval="")
+        columns = dict.fromkeys((*COLUMNS, *(name for row in self.history for name in row)))
+        writer = csv.DictWriter(text, columns, restval="")
         writer.writeheader()
         writer.writerows(self.history)
         write_output(self.path, text.getvalue())

@@ -1,8 +1,11 @@
 """Training from Python: the same run as the command's, the same errors, and nothing left behind in the process."""
 
+import importlib
+import json
 import os
 import random
 import signal
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -15,12 +18,15 @@ import pytest
 import torch
 import yaml
 from hydra.core.global_hydra import GlobalHydra
+from sklearn.metrics import fbeta_score
+from support.installed_package import documented_example, install_package
 
 import seqclf
 import seqclf.runs.steps  # its packages add warning filters, and draw random numbers, when they are first imported
 from seqclf import InputError
 from seqclf.api import fit as fit_module
 from seqclf.api.fit import training_setup
+from seqclf.training.task import load_task
 
 from .conftest import FAST, make_frame
 
@@ -209,3 +215,44 @@ def test_a_guarantee_names_what_is_counted(tmp_path, settings, unit):
     assert [target["unit"] for target in run.metrics["decision"]["targets"]] == [unit]
     assert run.predictions["group"].null_count == (len(run.predictions) if unit == "sequence" else 0)
     assert set(run.predictions["split"].unique().to_pylist()) == {"validation"}
+
+
+@pytest.fixture
+def cost(monkeypatch, tmp_path):
+    """Settings of the metric of docs/extending.md, whose package is installed."""
+    install_package(monkeypatch, tmp_path, "pricepackage", {"metrics.py": documented_example("A metric")})
+    return "{_target_: pricepackage.metrics.ExpectedCost, costs: [[0, 1], [9, 0]]}"
+
+
+def test_a_metric_of_ones_own_chooses_the_epoch_and_is_in_every_file(frame, cost, tmp_path):
+    f2 = "{_target_: torchmetrics.classification.BinaryFBetaScore, beta: 2.0, name: f2}"
+    own = [f"metrics=[{cost}, {f2}]", "monitor=ExpectedCost", "trainer.max_epochs=4", "data.split.test=0.3"]
+    run = seqclf.fit(frame, label="label", overrides=[*FAST, *own], folder=tmp_path / "run")
+    rows = run.predictions.to_pandas().query("split == 'test'")
+    probabilities = rows[["probability_fair", "probability_fraud"]].to_numpy()
+    actions = (probabilities @ np.array([[0, 1], [9, 0]])).argmin(axis=1)
+    costs = np.array([[0, 1], [9, 0]])[(rows["label"] == "fraud").astype(int), actions]
+    predicted = rows["label"] == "fraud", probabilities[:, 1] > 0.5
+    values = {"ExpectedCost": costs.mean(), "f2": fbeta_score(*predicted, beta=2)}
+    assert run.metrics["test"]["own"] == pytest.approx(values, abs=1e-6)
+    epochs = pd.read_csv(run.folder / "metrics.csv")
+    best = torch.load(run.folder / "checkpoints" / "best.ckpt", weights_only=True)["epoch"]
+    assert epochs["validation/ExpectedCost"][best] == epochs["validation/ExpectedCost"].min()
+    assert all(text in run.report.read_text() for text in ("ExpectedCost", "f2"))
+
+
+def test_the_code_of_a_metric_is_needed_for_training_alone(frame, cost, tmp_path, monkeypatch):
+    overrides = [*FAST, f"metrics=[{cost}]", "monitor=ExpectedCost"]
+    run = seqclf.fit(frame, label="label", overrides=overrides, folder=tmp_path / "run")
+    monkeypatch.undo()
+    monkeypatch.delitem(sys.modules, "pricepackage.metrics")
+    monkeypatch.delitem(sys.modules, "pricepackage")
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("pricepackage")
+    task = load_task(run.folder / "model.ckpt")
+    assert task.hparams["metrics"] == [] and task.hparams["monitor"] is None
+    recipe = json.loads((run.folder / "bundle" / "manifest.json").read_text())["recipe"]
+    assert "metrics" not in recipe and recipe["monitor"] == "loss"
+    assert "pricepackage" not in (run.folder / "bundle" / "manifest.json").read_text()
+    with pytest.raises(InputError, match=r"^metrics\[0\]\._target_=pricepackage"):
+        seqclf.fit(frame, label="label", overrides=overrides, folder=tmp_path / "again")

@@ -112,13 +112,13 @@ class SaveAt(pl.callbacks.Checkpoint):
 def task() -> Callable[..., SequenceTask]:
     """`task(monitor="loss", model={"layout": "packed"}, …)` returns a task with the settings above for the rest."""
 
-    def make(monitor: str | None = "recall", seed: int = 0, **parts: dict[str, Any]) -> SequenceTask:
+    def make(monitor: str | None = "recall", seed: int = 0, **parts: Any) -> SequenceTask:
         torch.manual_seed(seed)
         defaults = {"dataset": DATASET, "model": MODEL, "loss": LOSS, "optimizer": OPTIMIZER}
         settings = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}
         if "heads" in parts.get("model", {}):
             settings["model"] = parts["model"]
-        return SequenceTask(**settings, monitor=monitor, seed=seed)
+        return SequenceTask(**settings, monitor=monitor, seed=seed, metrics=parts.get("metrics"))
 
     return make
 

@@ -1,4 +1,7 @@
-"""Scores of an epoch against scikit-learn: batches of unequal sizes, absent classes, one class, two processes."""
+"""Scores of an epoch against scikit-learn: batches of unequal sizes, absent classes, one class, two processes.
+
+Metrics of one's own are those of docs/extending.md and of torchmetrics.
+"""
 
 import io
 import warnings
@@ -7,10 +10,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn import metrics
+from support.installed_package import documented_example, install_package
 from torch import distributed, multiprocessing
 from torch.nn import functional
 
+from seqclf import InputError
+from seqclf.batching.batches import Batch
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics, epoch_scores
+from seqclf.training.own_metrics import OwnMetrics, resolve_metrics
 
 # Truth and predictions of four classes: all of them, some absent as truth or as prediction, a single one.
 SPLITS = {"all": [0, 1, 2, 3], "one is never true": [0, 1, 3], "two are never true": [1, 2], "one class": [2]}
@@ -198,3 +205,114 @@ def test_every_process_scores_the_rows_of_all(tmp_path):
         assert positive == pytest.approx({**expected, **expected_ranking(labels, logits, [1])}, rel=1e-6)
         confusion = metrics.confusion_matrix(labels, logits.argmax(dim=-1), labels=range(4))
         np.testing.assert_array_equal(np.load(tmp_path / f"{rank}.npy"), confusion)
+
+
+COSTS = [[0.0, 1.0, 2.0, 3.0], [5.0, 0.0, 1.5, 1.0], [9.0, 1.0, 0.0, 1.0], [2.0, 3.0, 1.0, 0.0]]
+F2 = {"_target_": "torchmetrics.classification.MulticlassFBetaScore", "num_classes": 4, "beta": 2.0, "name": "f2"}
+
+
+@pytest.fixture
+def cost(monkeypatch, tmp_path):
+    """`cost(costs=…)`: settings of the metric of docs/extending.md, whose package is installed."""
+    install_package(monkeypatch, tmp_path, "costpackage", {"metrics.py": documented_example("A metric")})
+    return lambda costs=COSTS: {"_target_": "costpackage.metrics.ExpectedCost", "costs": costs}
+
+
+def expected_cost(labels, logits, costs=COSTS):
+    actions = (softmax(logits) @ np.array(costs)).argmin(axis=1)
+    return np.array(costs)[labels.numpy(), actions].mean()
+
+
+def give(own, rows, labels, logits, weight=1.0):
+    lengths = np.ones(len(rows), np.int64)
+    own.update(logits[rows], Batch({}, torch.from_numpy(lengths), labels[rows], lengths, rows.numpy(), weight))
+
+
+def give_share(rank, own, folder):
+    """Give each process rows of its own, and the first a batch without weight; the third process has no row."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=3)
+    labels, logits = draw([0, 1, 2, 3])
+    give(own, torch.arange(1), labels, logits, weight=0.0)
+    for part in () if rank == 2 else torch.arange(rank, 200, 2).split(30):
+        give(own, part, labels, logits)
+    torch.save(own.compute(), f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_own_metrics_are_those_of_all_rows_in_any_batches_and_processes(cost, tmp_path):
+    labels, logits = draw([0, 1, 2, 3])
+    blocks, results = resolve_metrics([cost(), F2]), []
+    for order in (torch.arange(200).split(200), torch.randperm(200).split(7)):
+        own = OwnMetrics(blocks, 4)
+        for rows in order:
+            give(own, rows, labels, logits)
+        results.append(own.compute())
+        own.reset()
+        give(own, torch.arange(50), labels, logits)
+        assert own.compute()["ExpectedCost"] == pytest.approx(expected_cost(labels[:50], logits[:50]))
+    assert results[0] == results[1], "to the bit"
+    assert results[0]["ExpectedCost"] == pytest.approx(expected_cost(labels, logits))
+    beta = metrics.fbeta_score(labels, logits.argmax(dim=-1), beta=2, average="macro")
+    assert results[0]["f2"] == pytest.approx(beta)
+    multiprocessing.start_processes(give_share, (OwnMetrics(blocks, 4), tmp_path), nprocs=3, start_method="fork")
+    assert all(torch.load(tmp_path / f"{rank}.pt") == results[0] for rank in range(3)), "to the bit"
+
+
+def test_with_two_classes_a_metric_reads_both_or_the_positive_label(cost):
+    labels, logits = draw([0, 1], classes=2)
+    costs = [[0.0, 1.0], [9.0, 0.0]]
+    binary = {"_target_": "torchmetrics.classification.BinaryFBetaScore", "beta": 2.0}
+    own = OwnMetrics(resolve_metrics([cost(costs), binary]), 2, positive=0)
+    values = own.values(logits.softmax(dim=-1), labels)
+    beta = metrics.fbeta_score(labels, logits.argmax(dim=-1), beta=2, pos_label=0)
+    assert values == pytest.approx({"ExpectedCost": expected_cost(labels, logits, costs), "BinaryFBetaScore": beta})
+    assert own.lower_is_better("ExpectedCost") and not own.lower_is_better("BinaryFBetaScore")
+
+
+OTHERS = """
+from torchmetrics.classification import MulticlassRecall
+
+class Undirected(MulticlassRecall):
+    higher_is_better = None
+
+class Undefined(MulticlassRecall):
+    def compute(self):
+        return super().compute() / 0 * 0
+
+class Expected(MulticlassRecall):
+    def update(self, probabilities, labels):
+        self.ratio = probabilities[:, 1].sum() / labels.sum()
+
+    def compute(self):
+        return self.ratio
+"""
+
+
+@pytest.mark.parametrize(
+    ("settings", "place"),
+    [
+        ({"_target_": "otherpackage.Undirected", "num_classes": 4}, "monitor=Undirected"),
+        ({"_target_": "otherpackage.Undefined", "num_classes": 4}, "metrics[0]._target_=otherpackage.Undefined"),
+        ({"_target_": "otherpackage.Undirected", "num_classes": 3}, "metrics[0]._target_=otherpackage.Undirected"),
+        ({**F2, "average": None}, f"metrics[0]._target_={F2['_target_']}"),
+        ({**F2, "beta": -1.0}, f"metrics[0]._target_={F2['_target_']}"),
+        ({**F2, "delta": 1}, f"metrics[0]._target_={F2['_target_']}"),
+        ({**F2, "name": "Recall"}, "metrics[0]"),
+        ({"_target_": "torch.nn.ReLU"}, "metrics[0]._target_=torch.nn.ReLU"),
+        ({"_target_": "torchmetrics.classification.BinaryF1Score"}, "metrics[0]._target_=torchmetrics."),
+    ],
+)
+def test_an_own_metric_that_cannot_be_computed_is_one_line(monkeypatch, tmp_path, settings, place):
+    install_package(monkeypatch, tmp_path, "otherpackage", {"__init__.py": OTHERS})
+    with pytest.raises(InputError) as error:
+        OwnMetrics(resolve_metrics([settings]), 4).lower_is_better("Undirected")
+    assert error.value.where.startswith(place)
+
+
+def test_an_own_metric_that_is_not_finite_is_left_out(monkeypatch, tmp_path):
+    install_package(monkeypatch, tmp_path, "otherpackage", {"__init__.py": OTHERS})
+    own = OwnMetrics(resolve_metrics([{"_target_": "otherpackage.Expected", "num_classes": 2}]), 2)
+    (none, logits), (labels, others) = draw([0], classes=2), draw([0, 1], classes=2)
+    assert own.values(logits.softmax(dim=-1), none) == {}, "there is no row of class 1"
+    expected = softmax(others)[:, 1].sum() / labels.sum().item()
+    assert own.values(others.softmax(dim=-1), labels) == pytest.approx({"Expected": expected})

@@ -144,7 +144,7 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
     assert {**module.hparams} == {
         "dataset": DATASET,
         "model": model,
-        **{name: default[name] for name in ("loss", "optimizer", "monitor", "seed")},
+        **{name: default[name] for name in ("loss", "optimizer", "metrics", "monitor", "seed")},
         "frozen": [],
     }
     assert data.batching.max_tokens == 64 and data.seed == default["seed"]

@@ -6,7 +6,7 @@ import torch
 
 from seqclf.training.best_epoch import checkpoints, early_stopping
 from seqclf.training.resume import RECENT
-from seqclf.training.smoothed_monitor import SmoothedMonitor, epoch_value, smoothed_value, window_length
+from seqclf.training.smoothed_monitor import LOWEST, SmoothedMonitor, epoch_value, smoothed_value, window_length
 from seqclf.training.training_log import EpochRecord
 
 from .conftest import QUIET, StopAfter
@@ -60,5 +60,5 @@ def test_a_validation_that_is_repeated_counts_once_and_an_undefined_one_not_at_a
         return monitor.add(scores, 25 if auroc is None else next(steps), window_length(EPOCHS))
 
     assert [value(0.2), value(0.9), value(0.4)] == pytest.approx([0.2, 0.55, 0.3]), "step 20 is validated twice"
-    assert value() == 0, "as low as before"
+    assert value() == LOWEST, "it is never the best"
     assert [value(0.6), value(0.8)] == pytest.approx([0.4, 0.6])

@@ -14,7 +14,8 @@ from seqclf.training.training_log import EpochRecord
 
 from .conftest import HEADS
 
-SCORES = ("epoch", "step", "train/loss", "train/recall", "train/accuracy", "validation/loss")
+SCORES = ("epoch", "step", "train/loss", "train/recall", "train/accuracy", "validation/loss", "validation/f2")
+F2 = {"_target_": "torchmetrics.classification.MulticlassFBetaScore", "num_classes": 3, "beta": 2.0, "name": "f2"}
 
 
 class SignalAt(pl.Callback):
@@ -31,7 +32,7 @@ def train_on_rank(rank, folder, fit, task, model):
     found = {}
 
     def train(name, *more, checkpoint=None):
-        module = task(optimizer={"average": 0.9}, model=model)
+        module = task(monitor="f2", optimizer={"average": 0.9}, model=model, metrics=[F2])
         record = EpochRecord(folder / name / "metrics.csv", lambda *_: None)
         hooks = [record, *checkpoints(folder / name), *more, StopOnSignal(folder / name / "last.ckpt", 60)]
         signals.install()
