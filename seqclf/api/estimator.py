@@ -89,7 +89,8 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         labelled = table.append_column(label, pa.array(texts).take(pa.array(codes)))
         overrides = []
         if sample_weight is not None:
-            weights = np.asarray(sample_weight, np.float64)
+            weights = np.asarray(sample_weight)
+            weights = weights.astype(np.float64) if weights.dtype.kind in "biuf" else np.full(1, np.nan)
             if weights.shape != codes.shape or not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
                 remedy = "give a finite number of at least 0 for each row, not all of them 0"
                 raise InputError("sample_weight", f"does not weigh the {len(codes)} rows", remedy)

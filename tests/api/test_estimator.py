@@ -7,7 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from sklearn.base import clone
-from sklearn.ensemble import BaggingClassifier
+from sklearn.ensemble import AdaBoostClassifier, BaggingClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -145,7 +145,25 @@ def test_what_cannot_be_used_is_refused_in_one_line(case):
         SequenceClassifier().fit(rows, labels)
 
 
-def test_bagging_draws_the_rows_of_a_frame_itself(sequences):
+@pytest.mark.parametrize("weights", [[1.0], np.full(12, -1.0), np.full(12, np.nan), np.zeros(12), ["a"] * 12])
+def test_weights_that_are_none_are_one_line(sequences, weights):
+    with pytest.raises(InputError, match=r"^sample_weight: does not weigh the \d+ rows"):
+        SequenceClassifier(FAST).fit(*sequences, sample_weight=weights)
+
+
+def test_weights_change_what_is_learned_and_boosting_gives_them(sequences):
+    rows, labels = sequences
+    frame = pd.DataFrame({"sequence": rows})
+    first = np.asarray(labels) == np.unique(labels)[0]
+    weighed = SequenceClassifier(FAST).fit(frame, labels, sample_weight=np.where(first, 50.0, 0.1))
+    plain = SequenceClassifier(FAST).fit(frame, labels)
+    assert weighed.predict_proba(frame)[:, 0].mean() > plain.predict_proba(frame)[:, 0].mean() + 0.02
+    assert weighed.metrics_["validation"]["weighted"]["weight"] > 0 and "weighted" not in plain.metrics_["validation"]
+    boosted = AdaBoostClassifier(SequenceClassifier(FAST), n_estimators=2, random_state=0).fit(frame, labels)
+    assert boosted.predict_proba(frame).shape == (len(rows), len(np.unique(labels)))
+
+
+def test_bagging_weighs_the_rows_of_a_frame(sequences):
     rows, labels = sequences
     bagging = BaggingClassifier(SequenceClassifier(FAST), n_estimators=2, random_state=0)
     frame = pd.DataFrame({"sequence": rows})

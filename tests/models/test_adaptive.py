@@ -20,9 +20,9 @@ from seqclf.models.adaptive import (
     AdaptiveClassifier,
     certainty_of,
     halting_distribution,
-    row_costs,
     tokens_read,
 )
+from seqclf.models.network import row_costs
 from seqclf.models.onnx.exporter import export_step
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
@@ -208,7 +208,7 @@ def rows_where_reading_helps(count=200):
     labels, tokens = generator.integers(0, 2, count), generator.integers(2, 12, (count, 12))
     tokens[:, 0], tokens[:, 6] = labels ^ (generator.random(count) < 0.1), labels
     split = SimpleNamespace(
-        sequences=Ragged(np.arange(count + 1) * 12, {"token": tokens.reshape(-1)}, {}), labels=labels
+        mean_weights=None, sequences=Ragged(np.arange(count + 1) * 12, {"token": tokens.reshape(-1)}, {}), labels=labels
     )
     return SplitRows(split, "", np.ones(2))
 
@@ -291,5 +291,7 @@ def test_losses_without_a_loss_of_each_row_are_named():
         costs = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
         return costs[costs > 0.1].mean()
 
-    with pytest.raises(InputError, match=r"loss: model=adaptive needs the loss of each row, .* add a method row_costs"):
+    with pytest.raises(
+        InputError, match=r"loss: the loss of each row is needed .*model=adaptive.* add a method row_costs"
+    ):
         row_costs(hard_rows, logits, labels)

@@ -3,10 +3,16 @@
 from types import SimpleNamespace
 
 import lightning.pytorch as pl
+import numpy as np
 import pytest
 import torch
 
-from .conftest import QUIET, SILENT, SaveAt
+from seqclf.batching.batches import BatchDataset
+from seqclf.errors import InputError
+from seqclf.models.network import WeighedLoss, loss_of_rows
+from seqclf.training.losses import build_loss
+
+from .conftest import CLASSES, HEADS, LOSS, QUIET, SILENT, SaveAt
 
 
 def gradient(module):
@@ -80,3 +86,44 @@ def test_an_accumulated_step_is_the_mean_over_its_batches(task, fit, tmp_path, a
     found = steps(save=[saved])
     torch.testing.assert_close(found, [sum(window) / len(window) for window in windows])
     torch.testing.assert_close(steps(saved.saved[0, 0]), found)
+
+
+ADAPTIVE = {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "bidirectional": False, "pooling": "max"}
+CALM_HEADS = {**HEADS, "dropout": 0.0, "feature_dropout": 0.0, "label_smoothing": 0.1}
+
+
+@pytest.mark.parametrize("model", [SILENT, {**SILENT, "members": 2}, {**SILENT, **ADAPTIVE}, CALM_HEADS])
+@pytest.mark.parametrize("loss", [{}, {"_target_": "seqclf.training.losses.Focal"}])
+def test_a_row_of_weight_two_counts_as_two_rows(task, splits, model, loss):
+    split, weights = splits["train"], np.arange(60) % 4
+    if "_target_" in loss:
+        loss = {**LOSS, **loss}
+        del loss["label_smoothing"]
+    gradients = []
+    for rows, given in (
+        (np.arange(60), weights.astype(float)),
+        (np.repeat(np.arange(60), weights), None),
+    ):
+        module = task(model=model)
+        module.loss = build_loss(loss or LOSS, CLASSES, [30, 20, 10])
+        module.fit_to(split)
+        module.eval().zero_grad()
+        batch = BatchDataset(split._replace(weights=given))[rows]
+        module.training_step(batch, 0).backward()
+        module.validation_step(batch, 0)
+        scores = module.evaluation_metrics.compute().scores["loss"], module.train_metrics.compute().scores["loss"]
+        gradients.append(torch.cat([part.grad.flatten() for part in module.parameters() if part.grad is not None]))
+        gradients.append(torch.tensor(scores))
+    torch.testing.assert_close(gradients[0], gradients[2], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(gradients[1], gradients[3], rtol=1e-4, atol=1e-6)
+    assert gradients[0].abs().max() > 1e-3
+
+
+def test_a_loss_of_other_rows_than_those_of_the_batch_is_one_line():
+    loss = WeighedLoss(torch.nn.functional.cross_entropy, torch.ones(3))
+    with pytest.raises(InputError, match=r"^data\.weight: .* of 5 rows in a batch of 3; use loss_of_rows"):
+        loss(torch.zeros(5, 2), torch.zeros(5).long())
+    of_rows = loss_of_rows(
+        WeighedLoss(torch.nn.CrossEntropyLoss(), torch.tensor([1.0, 0.0, 2.0])), torch.tensor([2, 1, 2])
+    )
+    assert of_rows(torch.zeros(3, 2), torch.zeros(3).long()).item() == pytest.approx(4 / 3 * np.log(2))
