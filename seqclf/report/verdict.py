@@ -43,7 +43,7 @@ def guarantees(decision: Decision, metrics: SplitResult, split: str) -> str | No
     clauses, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
         label = f"the weight of {guarantee.label}" if guarantee.weighted else guarantee.label
-        cost = guarantee.column or f"{guarantee.target:g}"
+        cost = f"{guarantee.target:g}" if guarantee.column is None else f"its {guarantee.column} in"
         target = TARGETS[guarantee.rule].format(label=label, target=guarantee.target, cost=cost)
         if guarantee.rule == "cost":
             clauses.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows")

@@ -50,6 +50,16 @@ def test_groups_are_read_along(exported, classifier, tmp_path):
     assert "whom" in str(caught.value)
 
 
+def test_weights_are_read_along(exported, classifier, tmp_path):
+    sequences, weights = exported("events").sequences[:3], [2.5, 0.0, 7.0]
+    rows = [{"events": tokens, "label": "k0", "w": w} for tokens, w in zip(sequences, weights, strict=True)]
+    source = write_rows(tmp_path / "t.jsonl", [*rows, {"events": sequences[0], "label": "never seen", "w": 1.0}])
+    assert predict_labelled(classifier("events"), source, "label", None, weight="w").outputs.weights.tolist() == weights
+    bad = write_rows(tmp_path / "b.jsonl", [{**rows[0], "w": None}])
+    with pytest.raises(InputError, match=r"row 1: the weight of the row is no number \(data\.weight\)"):
+        predict_labelled(classifier("events"), bad, "label", None, weight="w")
+
+
 def test_ids_are_spelled_as_in_training(exported, classifier, tmp_path, monkeypatch):
     model, sequences = classifier("events"), exported("events").sequences[:2]
     monkeypatch.setattr(model, "schema", replace(model.schema, id="k"))
