@@ -30,6 +30,7 @@ from seqclf.evaluation.metrics import ShownMetric, label_metrics, metric_title
 from seqclf.evaluation.ranking import ranking_metrics
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows, Scores
+from seqclf.evaluation.split_result import WeightedMetrics
 from seqclf.report.score_tables import difference_cells, interval_cell, score_columns
 from seqclf.runs.run_files import read_run
 from seqclf.system.durations import duration_text
@@ -76,6 +77,13 @@ class ComparedRun(NamedTuple):
         judged = replace(result, splits={**result.splits, self.split: replace(metrics, positive=block)})
         return self._replace(scores=replace(self.scores, positive=label), result=judged)
 
+    def by_weight(self) -> ComparedRun:
+        """Return the run with its metrics by the weights of the rows."""
+        rows, decision, positive = self.outputs, self.result.decision, self.scores.positive
+        given = rows.probabilities(decision), self.scores.classes, positive, rows.predicted(decision), rows.weights
+        found: Any = WeightedMetrics.of(rows.labels.astype(np.int64), *given)
+        return self._replace(result=replace(self.result, splits={**self.result.splits, self.split: found}))
+
     def value(self, metric: ShownMetric) -> float | None:
         """Return a score of the run, None for one that is not defined."""
         value = metric.value(self.result.splits[self.split])
@@ -121,6 +129,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
 
     `entries`: folders of runs, or globs of them. `against`: one of the folders, with whose setting the others are
     compared; None for the best setting. `split`: split whose rows are compared; None for the one that judges each run.
+    Rows count by their weights if all runs have weights.
 
     Raises InputError for no finished run at all, and for an unknown `against`.
     """
@@ -128,9 +137,14 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     named = None if against is None else Path(against).resolve()
     label = next((run for run in runs if run.folder == named), runs[0]).scores.positive
     runs, is_accuracy = [run.judged_for(label) for run in runs], all(run.facts.monitor == "accuracy" for run in runs)
+    by_weight = all(run.outputs.weights is not None for run in runs)
+    runs = [run.by_weight() for run in runs] if by_weight else runs
     deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", label is not None)
     others = ShownMetric("recall", label is not None), ShownMetric("recall"), ShownMetric("accuracy")
-    titles = {metric_title(each.name, label if each.of_positive else None): each for each in (deciding, *others)}
+    start = "weighted " if by_weight else ""
+    titles = {
+        start + metric_title(each.name, label if each.of_positive else None): each for each in (deciding, *others)
+    }
     groups, settings = _groups(runs, deciding), []
     asked = named or groups[0][0].folder
     chosen = [place for place, group in enumerate(groups) if asked in [run.folder for run in group]]
@@ -150,7 +164,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
             scores={title: [run.value(metric) for run in group] for title, metric in titles.items()},
             train_s=median.facts.seconds,
             weights=median.facts.weights,
-            difference=_compare(median, reference, deciding.name)
+            difference=_compare(median, reference, deciding.name, by_weight)
             if is_comparable and median is not reference
             else None,
         )
@@ -222,11 +236,11 @@ def _groups(runs: Sequence[ComparedRun], deciding: ShownMetric) -> list[list[Com
     return sorted(groups, key=lambda group: -fmean(run.value(deciding) or 0 for run in group))
 
 
-def _compare(run: ComparedRun, reference: ComparedRun, monitor: str) -> Comparison:
+def _compare(run: ComparedRun, reference: ComparedRun, monitor: str, by_weight: bool) -> Comparison:
     """Return the comparison that decides between two runs on the same rows, by the groups that one of them knows."""
     base = run if reference.outputs.groups is None else reference
     rows, other = (one.outputs.take(matched(base.outputs, one.outputs)) for one in (run, reference))
-    rows = rows._replace(groups=base.outputs.groups)
+    rows = rows._replace(groups=base.outputs.groups, weights=rows.weights if by_weight else None)
     return compare_rows(rows, run.result.decision, other, reference.result.decision, base.scores, monitor)[0]
 
 
