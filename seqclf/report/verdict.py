@@ -84,7 +84,7 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
         yield f"on {few} or more{', one row of each' if guarantee.unit is not None else ''}{together}"
     else:
         yield f"by {few}"
-    if guarantee.weighted is False:
+    if guarantee.weighted is False and guarantee.rule != "max_alerts":
         yield "rows count here, not their weights"
     if guarantee.basis == FOLDS:
         yield CROSS_VALIDATED
