@@ -20,6 +20,7 @@ from seqclf.settings.base import parse_options
 EXTEND_NAMES = [name for name in vars(extend) if not name.startswith("_")]
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md"}
+IN_CI = ("README.md", "cards.md")
 # Pages that are looked up from a sentence of another page, and are not in the navigation.
 LOOKED_UP = ["log.md"]
 
@@ -79,7 +80,7 @@ def test_python_blocks_compile(page):
     "page",
     [
         # CI has no time for the others, each of which trains several models. `pytest -m soak` runs them every week.
-        pytest.param(page, marks=pytest.mark.slow if page.name == "README.md" else pytest.mark.soak, id=name(page))
+        pytest.param(page, marks=pytest.mark.slow if page.name in IN_CI else pytest.mark.soak, id=name(page))
         for page in filter(is_run, pages())
     ],
 )
