@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import check_rows
+from seqclf.data.excluded_rows import ExcludedRows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
@@ -27,6 +28,7 @@ from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.policies import SplitInputs, sequence_keys
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import text_columns
+from seqclf.errors import InputError
 from seqclf.system import progress
 
 FILE = "file number"  # the space prevents a clash with field names
@@ -37,7 +39,8 @@ class Staged:
     """Rows of one source that passed the checks, on disk until they are encoded.
 
     `rows`: rows in the source, with rejected ones. `events`: events of an event table, with rejected ones, else 0.
-    `lost_events`: events on malformed lines, whose group is unknown. `files`: names of the files by their FILE number.
+    `lost_events`: events on malformed lines, whose group is unknown. `excluded`: rows that `data.exclude` lists, None
+    without it. `files`: names of the files by their FILE number.
     """
 
     source: Source
@@ -47,6 +50,7 @@ class Staged:
     events: int
     refused: list[Refusal]
     lost_events: int
+    excluded: int | None
     files: list[str]
 
     def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
@@ -75,6 +79,7 @@ def collect(
     path: Path,
     keys: Mapping[str, str],
     label_table: LabelTable | None,
+    excluded: ExcludedRows,
     *,
     keep_texts: bool = False,
 ) -> Staged:
@@ -83,7 +88,7 @@ def collect(
     `keys`: dict canonical column → SQL expression for the time or the group of a row. `keep_texts`: True to stage the
     original texts too (see `storage.store.text_columns`). Raises InputError if there are no rows, or too many bad ones.
     """
-    staging = _Staging(schema, encoders, path, keep_texts)
+    staging = _Staging(schema, encoders, path, keep_texts, excluded)
     read_schema = schema if label_table is None else label_table.without_joined(schema, reader.column_types.keys())
     unit = "events" if schema.group_by else "rows"
     with (
@@ -109,18 +114,24 @@ def collect(
     if len(staging.refused) == staging.rows:
         raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")
     quarantine.check_share(str(source), staging.rows, staging.refused)
-    counts = (staging.rows, staging.events, staging.refused, lost_events)
+    if len(staging.refused) + staging.excluded == staging.rows:
+        raise InputError(source, f"no row is left ({excluded.key})", "exclude fewer rows")
+    left_out = staging.excluded if len(excluded.ids) else None
+    counts = (staging.rows, staging.events, staging.refused, lost_events, left_out)
     return Staged(source, path, staging.split_inputs(), *counts, list(staging.file_numbers))
 
 
 class _Staging:
-    def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool):
+    def __init__(
+        self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool, ids: ExcludedRows
+    ):
         self.schema = schema
         self.encoders = encoders
         self.path = path
         self.keep_texts = keep_texts
+        self.ids = ids
         self.writer: pa.RecordBatchFileWriter | None = None
-        self.rows = self.events = 0
+        self.rows = self.events = self.excluded = 0
         self.refused: list[Refusal] = []
         self.file_numbers: dict[str, int] = {}
         self._labels: list[pa.Array] = []
@@ -139,8 +150,9 @@ class _Staging:
         self.rows += len(rows.row_numbers)
         self.events += 0 if rows.event_row_numbers is None else len(rows.event_row_numbers)
         columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
-        if refusals:
-            usable = problems.usable
+        listed = self.ids.among(columns) & problems.usable
+        self.excluded += int(listed.sum())
+        if not (usable := problems.usable & ~listed).all():
             columns = columns.filter(pa.array(usable))
             row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
         staged = self._staged_columns(columns, row_numbers, file_numbers)

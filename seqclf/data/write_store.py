@@ -176,6 +176,7 @@ class StoreWriter:
             if part.weight == 0:
                 raise InputError(source.source, f"all weights of the rows for {name} are 0 (data.weight)")
             part.counts.refused = len(part.refused) + (len(source.refused) if name == origin else 0)
+            part.counts.excluded = source.excluded if name == origin else None
             self.report[name] = part.counts
         self.quarantine.check_share(str(source.source), source.rows, [*source.refused, *late])
         if self.schema.group_by:

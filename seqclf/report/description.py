@@ -29,6 +29,7 @@ from seqclf.report.score_tables import (
 from seqclf.report.threshold import threshold_section
 from seqclf.report.training_record import epochs_section, provenance_section
 from seqclf.report.verdict import verdict_of
+from seqclf.report.wrong_labels import suspects_section
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 
@@ -57,6 +58,7 @@ PARTS = (  # in the order of the description
     Part(periods_table, (TERMINAL,)),
     Part(calibration_section, (PAGE,)),
     Part(mistakes_section, (PAGE,)),
+    Part(suspects_section, (PAGE,)),
     Part(data_section, (CARD,)),
     Part(limits_section, (CARD,)),
     Part(use_section, (CARD,)),
