@@ -27,7 +27,6 @@ from seqclf.data.encoding.declaration import (
     take_columns,
 )
 from seqclf.data.encoding.encoders import KINDS, FieldEncoder, fit_encoders, make_encoders, save_encoders, take_encoders
-from seqclf.data.excluded_rows import ExcludedRows
 from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantities
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
@@ -37,7 +36,7 @@ from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
 from seqclf.data.sequence_columns import times_of_sequences, with_static
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
-from seqclf.data.stage_rows import Staged, check_columns, collect
+from seqclf.data.stage_rows import ExcludedRows, Staged, check_columns, collect
 from seqclf.data.storage.cache import (
     CONTENT,
     CacheEntry,
@@ -147,8 +146,8 @@ def build_dataset(
         encoders = make_encoders(schema.fields, schema.truncation)
         check_fields(encoders)
         keys = row_keys, values
-        reading = (policy.divides_train, label_table, excluded := ExcludedRows(options.exclude))
-        staged = _collect_all(readers, schema, encoders, quarantine, scratch, keys, *reading)
+        how = (policy.divides_train, label_table, excluded := ExcludedRows(options.exclude))
+        staged = _collect_all(readers, schema, encoders, quarantine, scratch, keys, *how)
         excluded.require_found()
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}

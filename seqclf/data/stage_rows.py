@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.encoders import tokens_of
 from seqclf.data.encoding.field_encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import check_rows
-from seqclf.data.excluded_rows import ExcludedRows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
@@ -39,8 +38,7 @@ class Staged:
     """Rows of one source that passed the checks, on disk until they are encoded.
 
     `rows`: rows in the source, with rejected ones. `events`: events of an event table, with rejected ones, else 0.
-    `lost_events`: events on malformed lines, whose group is unknown. `excluded`: rows that `data.exclude` lists, None
-    without it. `files`: names of the files by their FILE number.
+    `lost_events`: events on malformed lines, whose group is unknown. `files`: names of the files by their FILE number.
     """
 
     source: Source
@@ -50,7 +48,6 @@ class Staged:
     events: int
     refused: list[Refusal]
     lost_events: int
-    excluded: int | None
     files: list[str]
 
     def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
@@ -62,6 +59,33 @@ class Staged:
             reader = pa.ipc.open_file(file, options=options)
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
+
+
+class ExcludedRows:
+    """Ids of rows to leave out, one a line of a UTF-8 file. `path`: None for none. Raises InputError for no file."""
+
+    def __init__(self, path: str | None):
+        self.key, text = f"data.exclude={path}", ""
+        try:
+            text = "" if path is None else Path(path).expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(self.key, f"cannot be read ({error})", "give a UTF-8 text, one id a line") from None
+        self.ids = pa.array(dict.fromkeys(line for line in text.split("\n") if line.strip()), pa.string())
+        self.found = np.zeros(len(self.ids), bool)
+
+    def others(self, columns: pa.RecordBatch) -> np.ndarray:
+        """Return True (N,) for the rows of canonical columns that are kept."""
+        if not len(self.ids):
+            return np.ones(columns.num_rows, bool)
+        places = pc.index_in(as_text(columns.column(ID)), value_set=self.ids)
+        self.found[places.drop_null()] = True
+        return places.is_null().to_numpy(zero_copy_only=False)
+
+    def require_found(self) -> None:
+        """Raise InputError if an id is that of no row."""
+        if lost := self.ids.filter(pa.array(~self.found)).to_pylist():
+            problem = f"{len(lost)} of {len(self.ids)} ids are of no row, such as '{lost[0]}'"
+            raise InputError(self.key, problem, "write ids as in predictions.parquet, or take them out")
 
 
 def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:
@@ -88,7 +112,7 @@ def collect(
     `keys`: dict canonical column → SQL expression for the time or the group of a row. `keep_texts`: True to stage the
     original texts too (see `storage.store.text_columns`). Raises InputError if there are no rows, or too many bad ones.
     """
-    staging = _Staging(schema, encoders, path, keep_texts, excluded)
+    staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else label_table.without_joined(schema, reader.column_types.keys())
     unit = "events" if schema.group_by else "rows"
     with (
@@ -97,7 +121,7 @@ def collect(
         closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:
-            quarantine.add(staging.add(rows if label_table is None else label_table.labelled(rows)))
+            quarantine.add(staging.add(rows if label_table is None else label_table.labelled(rows), excluded))
             reading.advance(rows.file_rows)
     quarantine.add(reader.malformed)
     source, lost_events = reader.source, 0
@@ -114,24 +138,20 @@ def collect(
     if len(staging.refused) == staging.rows:
         raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")
     quarantine.check_share(str(source), staging.rows, staging.refused)
-    if len(staging.refused) + staging.excluded == staging.rows:
+    counts = (staging.rows, staging.events, staging.refused, lost_events)
+    if not len((inputs := staging.split_inputs()).labels):
         raise InputError(source, f"no row is left ({excluded.key})", "exclude fewer rows")
-    left_out = staging.excluded if len(excluded.ids) else None
-    counts = (staging.rows, staging.events, staging.refused, lost_events, left_out)
-    return Staged(source, path, staging.split_inputs(), *counts, list(staging.file_numbers))
+    return Staged(source, path, inputs, *counts, list(staging.file_numbers))
 
 
 class _Staging:
-    def __init__(
-        self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool, ids: ExcludedRows
-    ):
+    def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool):
         self.schema = schema
         self.encoders = encoders
         self.path = path
         self.keep_texts = keep_texts
-        self.ids = ids
         self.writer: pa.RecordBatchFileWriter | None = None
-        self.rows = self.events = self.excluded = 0
+        self.rows = self.events = 0
         self.refused: list[Refusal] = []
         self.file_numbers: dict[str, int] = {}
         self._labels: list[pa.Array] = []
@@ -139,7 +159,7 @@ class _Staging:
         self._content_keys: list[np.ndarray] = []
         self._keys: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # canonical column → times or groups of rows
 
-    def add(self, rows: SourceRows) -> list[Refusal]:
+    def add(self, rows: SourceRows, excluded: ExcludedRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the bad rows."""
         problems = check_rows(rows.columns, self.schema, self.encoders)
         for name in (WEIGHT, COST):
@@ -150,9 +170,7 @@ class _Staging:
         self.rows += len(rows.row_numbers)
         self.events += 0 if rows.event_row_numbers is None else len(rows.event_row_numbers)
         columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
-        listed = self.ids.among(columns) & problems.usable
-        self.excluded += int(listed.sum())
-        if not (usable := problems.usable & ~listed).all():
+        if not (usable := problems.usable & excluded.others(columns)).all():
             columns = columns.filter(pa.array(usable))
             row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
         staged = self._staged_columns(columns, row_numbers, file_numbers)

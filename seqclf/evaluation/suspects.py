@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import numpy as np
@@ -12,57 +11,52 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.scores import ScoredRows
 
-ABOUT = b"seqclf"  # key of the metadata of the table, a JSON object with `rows` and `by_chance`
-
 
 def unseen_rows(result: RunResult) -> dict[str, ScoredRows]:
-    """Return dict split → rows that no scoring model was trained on: of folds, the last split holds all rows."""
-    of_folds = result.judged.fold is not None
-    return {name: rows for name, rows in result.rows.items() if (name == result.split if of_folds else name != "train")}
+    """Return dict split → rows on which no model that scored them was trained. With folds, the last split has all."""
+    names = {*result.rows} - {"train"} if result.judged.fold is None else {result.split}
+    return {split: rows for split, rows in result.rows.items() if split in names}
 
 
 def suspects_of(splits: Mapping[str, ScoredRows], decision: Decision, labels: pa.Array) -> pa.Table:
-    """Return the rows whose label the model contradicts, the largest margin of probability first.
+    """Return the rows whose label the model contradicts, the largest difference of the two probabilities first.
 
-    `splits`: dict split → rows that the model was not trained on, of which at least one is not empty. `decision`: its
-    temperature counts. `labels`: (C,) labels. Columns: id, group, split, label, proposed (label), probability (of
-    that), and label_probability. The metadata `ABOUT` has the number of scored rows, and the expected number of
-    suspects among them if all labels were right and the probabilities calibrated.
+    `splits`: dict split → rows on which the model was not trained. `decision`: of the model. `labels`: (C,) labels.
+    Columns: id, group, split, label, proposed (label), probability (of that), and label_probability. The metadata have
+    `rows`, and `by_chance`: the number of suspects to expect if all labels were draws from the probabilities.
     """
+
+    def texts(name: str) -> pa.Array:
+        parts = [(getattr(rows, name), len(rows.labels)) for rows in splits.values()]
+        return pa.concat_arrays([pa.nulls(size, pa.string()) if part is None else part for part, size in parts])
+
     probabilities = np.concatenate([rows.probabilities(decision) for rows in splits.values()]).astype(np.float64)
-    given = np.concatenate([rows.labels for rows in splits.values()])
-    proposed = confident_labels(probabilities, given)
-    places = np.arange(len(given))
+    given, places = np.concatenate([rows.labels for rows in splits.values()]), np.arange(len(probabilities))
+    proposed = confident_classes(probabilities, given)
     of_given, of_proposed = probabilities[places, given], probabilities[places, proposed]
-    found = np.flatnonzero((proposed != given) & (proposed >= 0))
-    found = found[np.argsort((of_given - of_proposed)[found], kind="stable")]
     columns = {
-        "id": pa.concat_arrays([_texts(rows.ids, len(rows.labels)) for rows in splits.values()]),
-        "group": pa.concat_arrays([_texts(rows.group_names, len(rows.labels)) for rows in splits.values()]),
-        "split": pa.array(np.repeat(list(splits), [len(rows.labels) for rows in splits.values()]), pa.string()),
+        "id": texts("ids"),
+        "group": texts("group_names"),
+        "split": np.repeat([*splits], [len(rows.labels) for rows in splits.values()]),
         "label": labels.take(pa.array(given)),
         "proposed": labels.take(pa.array(np.maximum(proposed, 0))),
-        "probability": pa.array(of_proposed),
-        "label_probability": pa.array(of_given),
+        "probability": of_proposed,
+        "label_probability": of_given,
     }
-    about = {"rows": len(given), "by_chance": float((1 - of_proposed)[proposed >= 0].sum())}
-    return pa.table(columns).take(pa.array(found)).replace_schema_metadata({ABOUT: json.dumps(about)})
+    by_chance = (1 - of_proposed)[proposed >= 0].sum()
+    found = np.flatnonzero((proposed != given) & (proposed >= 0))
+    ranked = found[np.argsort((of_given - of_proposed)[found], kind="stable")]
+    return pa.table(columns, metadata={"rows": str(len(given)), "by_chance": f"{by_chance:.6g}"}).take(ranked)
 
 
-def confident_labels(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the class (N,) that a model is confident of in each row, -1 if it is of none.
+def confident_classes(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return the class (N,) that a model is confident of, -1 for none.
 
-    It is the most probable of the classes whose probability is at least its mean over the rows with this label.
-    `probabilities`: (N, C). `labels`: (N,) class numbers. A class without rows is never returned.
+    It is the most probable one whose probability is at least its mean over the rows with this label. `probabilities`:
+    (N, C). `labels`: (N,) class numbers.
     """
-    classes = probabilities.shape[1]
-    sums = np.bincount(labels, probabilities[np.arange(len(labels)), labels], minlength=classes)
-    counts = np.bincount(labels, minlength=classes)
-    thresholds = np.divide(sums, counts, out=np.full(classes, np.inf), where=counts > 0)
-    confident = np.where(probabilities >= thresholds, probabilities, -1.0)
-    chosen = confident.argmax(axis=1)
-    return np.where(confident.max(axis=1, initial=-1.0) < 0, -1, chosen)
-
-
-def _texts(values: pa.Array | None, rows: int) -> pa.Array:
-    return pa.nulls(rows, pa.string()) if values is None else values.cast(pa.string())
+    counts = np.bincount(labels, minlength=probabilities.shape[1])
+    sums = np.bincount(labels, probabilities[np.arange(len(labels)), labels], minlength=len(counts))
+    means = np.divide(sums, counts, out=np.full(len(counts), np.inf), where=counts > 0)
+    confident = np.where(probabilities >= means, probabilities, -1.0)
+    return np.where(confident.max(axis=1) < 0, -1, confident.argmax(axis=1))

@@ -15,7 +15,7 @@ from seqclf.documents.terminal import show_section
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.report.breakdowns import classes_section, confusion_section, lengths_section, periods_section, periods_table
-from seqclf.report.mistakes import mistakes_section
+from seqclf.report.mistakes import mistakes_section, suspects_section
 from seqclf.report.model_card import data_section, limits_section, purpose, use_section
 from seqclf.report.reliability import calibration_section
 from seqclf.report.reported import Reported, of_run
@@ -29,7 +29,6 @@ from seqclf.report.score_tables import (
 from seqclf.report.threshold import threshold_section
 from seqclf.report.training_record import epochs_section, provenance_section
 from seqclf.report.verdict import verdict_of
-from seqclf.report.wrong_labels import suspects_section
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 
