@@ -85,10 +85,12 @@ def suspects_section(reported: Reported) -> Section | None:
     rows, chance = (float(found.schema.metadata[key]) for key in (b"rows", b"by_chance"))
     same = pc.sum(found["label_probability"]).as_py() or 0.0
     text = (
-        f"The model contradicts the label of {len(found):,} of {rows:,.0f} rows. By its probabilities, a second look "
+        f"The model contradicts the label of {len(found):,} of {rows:,.0f} rows. By its probabilities, a second label "
     )
-    text += f"at these would give {number(round(same))} the same label, and a set without wrong labels, but as hard to "
-    text += f"tell, would have {number(round(chance))} such rows."
+    text += (
+        f"of these would be the same for {number(round(same))}, and a set without wrong labels, but as hard to tell, "
+    )
+    text += f"would have {number(round(chance))} such rows."
     if groups := Counter(found["group"].drop_null().to_pylist()).most_common():
         text += f" They are of {len(groups):,} groups, {groups[0][1]:,} of them of {shortened(groups[0][0])}."
     shown = found.slice(0, MAX_SUSPECTS).drop_columns([] if groups else ["group"])
