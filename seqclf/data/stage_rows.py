@@ -65,7 +65,7 @@ class ExcludedRows:
     """Ids of rows to leave out, one a line of a UTF-8 file. `path`: None for none. Raises InputError for no file."""
 
     def __init__(self, path: str | None):
-        self.key, text = f"data.exclude={path}", ""
+        self.key = f"data.exclude={path}"
         try:
             text = "" if path is None else Path(path).expanduser().read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -84,8 +84,7 @@ class ExcludedRows:
     def require_found(self) -> None:
         """Raise InputError if an id is that of no row."""
         if lost := self.ids.filter(pa.array(~self.found)).to_pylist():
-            problem = f"{len(lost)} of {len(self.ids)} ids are of no row, such as '{lost[0]}'"
-            raise InputError(self.key, problem, "write ids as in predictions.parquet, or take them out")
+            raise InputError(self.key, f"{len(lost)} ids are of no row, such as '{lost[0]}'", "correct or remove them")
 
 
 def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:

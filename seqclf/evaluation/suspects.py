@@ -11,6 +11,8 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.scores import ScoredRows
 
+COLUMNS = ["id", "group", "split", "label", "proposed", "probability", "label_probability"]
+
 
 def unseen_rows(result: RunResult) -> dict[str, ScoredRows]:
     """Return dict split → rows on which no model that scored them was trained. With folds, the last split has all."""
@@ -22,8 +24,8 @@ def suspects_of(splits: Mapping[str, ScoredRows], decision: Decision, labels: pa
     """Return the rows whose label the model contradicts, the largest difference of the two probabilities first.
 
     `splits`: dict split → rows on which the model was not trained. `decision`: of the model. `labels`: (C,) labels.
-    Columns: id, group, split, label, proposed (label), probability (of that), and label_probability. The metadata have
-    `rows`, and `by_chance`: the number of suspects to expect if all labels were draws from the probabilities.
+    The two probabilities of `COLUMNS` are of the proposed label and of the label. Metadata: `rows`, `by_chance`, the
+    suspects to expect if all labels were draws from the probabilities, and `same`, those that would be drawn again.
     """
 
     def texts(name: str) -> pa.Array:
@@ -34,19 +36,14 @@ def suspects_of(splits: Mapping[str, ScoredRows], decision: Decision, labels: pa
     given, places = np.concatenate([rows.labels for rows in splits.values()]), np.arange(len(probabilities))
     proposed = confident_classes(probabilities, given)
     of_given, of_proposed = probabilities[places, given], probabilities[places, proposed]
-    columns = {
-        "id": texts("ids"),
-        "group": texts("group_names"),
-        "split": np.repeat([*splits], [len(rows.labels) for rows in splits.values()]),
-        "label": labels.take(pa.array(given)),
-        "proposed": labels.take(pa.array(np.maximum(proposed, 0))),
-        "probability": of_proposed,
-        "label_probability": of_given,
-    }
+    split = np.repeat([*splits], [len(rows.labels) for rows in splits.values()])
+    typed = [labels.take(pa.array(np.maximum(numbers, 0))) for numbers in (given, proposed)]
+    columns = [texts("ids"), texts("group_names"), split, *typed, of_proposed, of_given]
     by_chance = (1 - of_proposed)[proposed >= 0].sum()
     found = np.flatnonzero((proposed != given) & (proposed >= 0))
     ranked = found[np.argsort((of_given - of_proposed)[found], kind="stable")]
-    return pa.table(columns, metadata={"rows": str(len(given)), "by_chance": f"{by_chance:.6g}"}).take(ranked)
+    about = {"rows": str(len(given)), "by_chance": f"{by_chance:.6g}", "same": f"{of_given[ranked].sum():.6g}"}
+    return pa.table([*map(pa.array, columns)], COLUMNS, metadata=about).take(ranked)
 
 
 def confident_classes(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -9,12 +9,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from markupsafe import Markup
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.documents.blocks import Section, Table, Template, Text
-from seqclf.documents.formatting import head_and_tail_text, listed, number, percent, printable, shortened
+from seqclf.documents.formatting import head_and_tail_text, listed, percent, printable, shortened
 from seqclf.evaluation.suspects import suspects_of, unseen_rows
 from seqclf.report.charts import sequence_chart
 from seqclf.report.reported import Mistake, Reported
@@ -82,22 +81,17 @@ def suspects_section(reported: Reported) -> Section | None:
     if not (result := reported.result).rows:
         return None
     found = suspects_of(unseen_rows(result), result.decision, pa.array(result.classes))
-    rows, chance = (float(found.schema.metadata[key]) for key in (b"rows", b"by_chance"))
-    same = pc.sum(found["label_probability"]).as_py() or 0.0
+    scored, chance, same = (float(found.schema.metadata[key]) for key in (b"rows", b"by_chance", b"same"))
     text = (
-        f"The model contradicts the label of {len(found):,} of {rows:,.0f} rows. By its probabilities, a second label "
+        f"The model contradicts the label of {len(found):,} of {scored:,.0f} rows. By its probabilities, {same:,.0f} "
     )
-    text += (
-        f"of these would be the same for {number(round(same))}, and a set without wrong labels, but as hard to tell, "
-    )
-    text += f"would have {number(round(chance))} such rows."
+    text += "of these would get the same label again, and a set without wrong labels, but as hard to tell, would have "
+    text += f"{chance:,.0f} such rows."
     if groups := Counter(found["group"].drop_null().to_pylist()).most_common():
         text += f" They are of {len(groups):,} groups, {groups[0][1]:,} of them of {shortened(groups[0][0])}."
     shown = found.slice(0, MAX_SUSPECTS).drop_columns([] if groups else ["group"])
-    lines = [
-        [percent(x) if isinstance(x, float) else printable(x or "") for x in row]
-        for row in zip(*shown.to_pydict().values(), strict=True)
-    ]
+    rows = [row.values() for row in shown.to_pylist()]
+    lines = [[percent(x) if isinstance(x, float) else printable(x or "") for x in row] for row in rows]
     kinds = {name.replace("_", " "): "number" if "probability" in name else "text" for name in shown.column_names}
     return Section("Suspected wrong labels", [Text(text), *([Table(kinds, lines)] if lines else [])])
 

@@ -149,8 +149,7 @@ def judge(run: Path, config: TrainConfig) -> None:
         _write_table(run / FORCING, pa.Table.from_pylist([row.to_dict() for row in result.forcing]))
     network = models[-1]
     with progress.stage("writing the predictions"):
-        outputs = unseen_rows(result)
-        labels = typed_labels(network.classes, network.label_type)
+        outputs, labels = unseen_rows(result), typed_labels(network.classes, network.label_type)
         strange = {split: _strange_values(run, config, split) for split in outputs}
         write_predictions(run / PREDICTIONS, outputs, result.decision, network.classes, labels, strange)
         _write_table(run / SUSPECTS, suspects_of(outputs, result.decision, labels))
