@@ -152,7 +152,7 @@ def test_excluded_rows_are_in_no_split_and_are_counted(options, tmp_path):
     assert len(kept) == len({*kept}) == 37 and every - {*kept} == {"train-r3", "train-r7", "test-r0"}
     assert {split: counts.excluded for split, counts in found.report.items()} == {
         "train": 2,
-        "validation": None,
+        "validation": 0,
         "test": 1,
     }
     ids.write_text("train-r3\ntest-r0\n")  # the cache knows the file
