@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import MODEL, PREDICTIONS
+from seqclf.system.run_folder import MODEL, PREDICTIONS, SUSPECTS
 from seqclf.system.state_validation import read_json
 
 if TYPE_CHECKING:
@@ -64,9 +64,17 @@ class Run:
     @property
     def predictions(self) -> pa.Table:
         """Content of predictions.parquet: one prediction per evaluated row. Raises InputError if it is missing."""
+        return self._table(PREDICTIONS)
+
+    @property
+    def suspects(self) -> pa.Table:
+        """Content of suspects.parquet: rows whose label the model contradicts. Raises InputError if it is missing."""
+        return self._table(SUSPECTS)
+
+    def _table(self, name: str) -> pa.Table:
         import pyarrow.parquet as pq
 
-        path = self.folder / PREDICTIONS
+        path = self.folder / name
         if not path.is_file():
             raise InputError(path, "is missing, so the run did not end or an older version trained it", "train again")
         return pq.read_table(path, memory_map=True)

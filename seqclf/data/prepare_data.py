@@ -36,7 +36,7 @@ from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
 from seqclf.data.sequence_columns import times_of_sequences, with_static
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
-from seqclf.data.stage_rows import Staged, check_columns, collect
+from seqclf.data.stage_rows import ExcludedRows, Staged, check_columns, collect
 from seqclf.data.storage.cache import (
     CONTENT,
     CacheEntry,
@@ -146,7 +146,9 @@ def build_dataset(
         encoders = make_encoders(schema.fields, schema.truncation)
         check_fields(encoders)
         keys = row_keys, values
-        staged = _collect_all(readers, schema, encoders, quarantine, scratch, keys, policy.divides_train, label_table)
+        how = (policy.divides_train, label_table, excluded := ExcludedRows(options.exclude))
+        staged = _collect_all(readers, schema, encoders, quarantine, scratch, keys, *how)
+        excluded.require_found()
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}
     labels_from = sources["train"] if label_table is None else label_table.source
@@ -221,6 +223,7 @@ def _collect_all(
     keys_of_rows: tuple[list[RowKey], list[RowKey]],
     divides_train: bool,
     label_table: LabelTable | None,
+    excluded: ExcludedRows,
 ) -> dict[str, Staged]:
     """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`.
 
@@ -240,7 +243,8 @@ def _collect_all(
         path = scratch / f"{name}.arrow"
         # Original texts are kept for evaluation rows only, because reports do not show training rows.
         keep_texts = name != "train" or divides_train
-        staged[name] = collect(reader, schema, encoders, quarantine, path, keys, label_table, keep_texts=keep_texts)
+        how = (quarantine, path, keys, label_table, excluded)
+        staged[name] = collect(reader, schema, encoders, *how, keep_texts=keep_texts)
         reader.close()  # closing frees the memory and the spill files of DuckDB before the next source is read
     return staged
 

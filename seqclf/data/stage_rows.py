@@ -27,6 +27,7 @@ from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.policies import SplitInputs, sequence_keys
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import text_columns
+from seqclf.errors import InputError
 from seqclf.system import progress
 
 FILE = "file number"  # the space prevents a clash with field names
@@ -60,6 +61,32 @@ class Staged:
                 yield reader.get_batch(index)
 
 
+class ExcludedRows:
+    """Ids of rows to leave out, one a line of a UTF-8 file. `path`: None for none. Raises InputError for no file."""
+
+    def __init__(self, path: str | None):
+        self.key = f"data.exclude={path}"
+        try:
+            text = "" if path is None else Path(path).expanduser().read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(self.key, f"cannot be read ({error})", "give a UTF-8 text, one id a line") from None
+        self.ids = pa.array(dict.fromkeys(line for line in text.split("\n") if line.strip()), pa.string())
+        self.found = np.zeros(len(self.ids), bool)
+
+    def others(self, columns: pa.RecordBatch) -> np.ndarray:
+        """Return True (N,) for the rows of canonical columns that are kept."""
+        if not len(self.ids):
+            return np.ones(columns.num_rows, bool)
+        places = pc.index_in(as_text(columns.column(ID)), value_set=self.ids)
+        self.found[places.drop_null()] = True
+        return places.is_null().to_numpy(zero_copy_only=False)
+
+    def require_found(self) -> None:
+        """Raise InputError if an id is that of no row."""
+        if lost := self.ids.filter(pa.array(~self.found)).to_pylist():
+            raise InputError(self.key, f"{len(lost)} ids are of no row, such as '{lost[0]}'", "correct or remove them")
+
+
 def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:
     """Raise InputError if the source lacks a column of the schema or of `also`, a list of (option, column)."""
     named = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
@@ -75,6 +102,7 @@ def collect(
     path: Path,
     keys: Mapping[str, str],
     label_table: LabelTable | None,
+    excluded: ExcludedRows,
     *,
     keep_texts: bool = False,
 ) -> Staged:
@@ -92,7 +120,7 @@ def collect(
         closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:
-            quarantine.add(staging.add(rows if label_table is None else label_table.labelled(rows)))
+            quarantine.add(staging.add(rows if label_table is None else label_table.labelled(rows), excluded))
             reading.advance(rows.file_rows)
     quarantine.add(reader.malformed)
     source, lost_events = reader.source, 0
@@ -110,7 +138,9 @@ def collect(
         raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")
     quarantine.check_share(str(source), staging.rows, staging.refused)
     counts = (staging.rows, staging.events, staging.refused, lost_events)
-    return Staged(source, path, staging.split_inputs(), *counts, list(staging.file_numbers))
+    if not len((inputs := staging.split_inputs()).labels):
+        raise InputError(source, f"no row is left ({excluded.key})", "exclude fewer rows")
+    return Staged(source, path, inputs, *counts, list(staging.file_numbers))
 
 
 class _Staging:
@@ -128,7 +158,7 @@ class _Staging:
         self._content_keys: list[np.ndarray] = []
         self._keys: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # canonical column → times or groups of rows
 
-    def add(self, rows: SourceRows) -> list[Refusal]:
+    def add(self, rows: SourceRows, excluded: ExcludedRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the bad rows."""
         problems = check_rows(rows.columns, self.schema, self.encoders)
         for name in (WEIGHT, COST):
@@ -139,8 +169,7 @@ class _Staging:
         self.rows += len(rows.row_numbers)
         self.events += 0 if rows.event_row_numbers is None else len(rows.event_row_numbers)
         columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
-        if refusals:
-            usable = problems.usable
+        if not (usable := problems.usable & excluded.others(columns)).all():
             columns = columns.filter(pa.array(usable))
             row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
         staged = self._staged_columns(columns, row_numbers, file_numbers)

@@ -177,6 +177,7 @@ class StoreWriter:
                 raise InputError(source.source, f"all weights of the rows for {name} are 0 (data.weight)")
             part.counts.refused = len(part.refused) + (len(source.refused) if name == origin else 0)
             self.report[name] = part.counts
+        self.report[origin].excluded = source.rows - len(source.refused) - len(source.split_inputs.labels)
         self.quarantine.check_share(str(source.source), source.rows, [*source.refused, *late])
         if self.schema.group_by:
             lost = source.lost_events + sum(refusal.events or 0 for refusal in source.refused)

@@ -15,7 +15,7 @@ from seqclf.documents.terminal import show_section
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.report.breakdowns import classes_section, confusion_section, lengths_section, periods_section, periods_table
-from seqclf.report.mistakes import mistakes_section
+from seqclf.report.mistakes import mistakes_section, suspects_section
 from seqclf.report.model_card import data_section, limits_section, purpose, use_section
 from seqclf.report.reliability import calibration_section
 from seqclf.report.reported import Reported, of_run
@@ -57,6 +57,7 @@ PARTS = (  # in the order of the description
     Part(periods_table, (TERMINAL,)),
     Part(calibration_section, (PAGE,)),
     Part(mistakes_section, (PAGE,)),
+    Part(suspects_section, (PAGE,)),
     Part(data_section, (CARD,)),
     Part(limits_section, (CARD,)),
     Part(use_section, (CARD,)),

@@ -1,4 +1,4 @@
-"""The section of the worst mistakes: misclassified rows whose true label has the lowest predicted probability."""
+"""The sections of rows: mistakes whose true label has the lowest predicted probability, and suspected wrong labels."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+import pyarrow as pa
 from markupsafe import Markup
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
-from seqclf.documents.blocks import Section, Table, Template
-from seqclf.documents.formatting import head_and_tail_text, listed, printable, shortened
+from seqclf.documents.blocks import Section, Table, Template, Text
+from seqclf.documents.formatting import head_and_tail_text, listed, percent, printable, shortened
+from seqclf.evaluation.suspects import suspects_of, unseen_rows
 from seqclf.report.charts import sequence_chart
 from seqclf.report.reported import Mistake, Reported
 from seqclf.system.run_folder import PREDICTIONS
 
+MAX_SUSPECTS = 20  # rows of the table of suspected wrong labels
 MAX_TEXT = 2000  # characters of an original text
 MAX_LINE = 600  # characters of a line of tokens
 MAX_TOKEN = 120  # characters of one token in a line
@@ -71,6 +74,26 @@ def mistakes_section(reported: Reported) -> Section | None:
         "all_rows": PREDICTIONS if reported.bundle is None else None,  # only a training run has this file
     }
     return Section("Worst errors", [Template("run/mistakes.html", context)])
+
+
+def suspects_section(reported: Reported) -> Section | None:
+    """Return the rows whose label the model contradicts, None without rows of the data."""
+    if not (result := reported.result).rows:
+        return None
+    found = suspects_of(unseen_rows(result), result.decision, pa.array(result.classes))
+    scored, chance, same = (float(found.schema.metadata[key]) for key in (b"rows", b"by_chance", b"same"))
+    text = (
+        f"The model contradicts the label of {len(found):,} of {scored:,.0f} rows. By its probabilities, {same:,.0f} "
+    )
+    text += "of these would get the same label again, and a set without wrong labels, but as hard to tell, would have "
+    text += f"{chance:,.0f} such rows."
+    if groups := Counter(found["group"].drop_null().to_pylist()).most_common():
+        text += f" They are of {len(groups):,} groups, {groups[0][1]:,} of them of {shortened(groups[0][0])}."
+    shown = found.slice(0, MAX_SUSPECTS).drop_columns([] if groups else ["group"])
+    rows = [row.values() for row in shown.to_pylist()]
+    lines = [[percent(x) if isinstance(x, float) else printable(x or "") for x in row] for row in rows]
+    kinds = {name.replace("_", " "): "number" if "probability" in name else "text" for name in shown.column_names}
+    return Section("Suspected wrong labels", [Text(text), *([Table(kinds, lines)] if lines else [])])
 
 
 def _shown(mistake: Mistake) -> ShownMistake:

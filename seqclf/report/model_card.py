@@ -56,7 +56,7 @@ def data_section(reported: Reported) -> Section:
     manifest, result = reported.manifest, reported.result
     if not result.data:
         return Section("Data", [Table({"split": "text", "rows": "number"}, list(manifest["data"]["rows"].items()))])
-    names = ("used", "refused", "truncated", "tokens")
+    names = ("used", "refused", "excluded", "truncated", "tokens")
     counts = [[split, *(getattr(rows, name) for name in names)] for split, rows in result.data.items()]
     blocks: list[Block] = [Table({"split": "text", **dict.fromkeys(names, "number")}, counts)]
     if result.leaks is not None:

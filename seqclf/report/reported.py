@@ -163,7 +163,7 @@ def _run_mistakes(dataset: Dataset, result: RunResult, bundle: Path | None) -> l
 
 
 def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
-    """Return dict split → description of the source of its rows, with the path of a label table as `labels`.
+    """Return dict split → description of the source of its rows, and the paths of `labels` and `exclude`.
 
     >>> options = {"train": "cards.parquet", "validation": None, "test": "new.parquet"}
     >>> split_sources({**options, "split": {"by": "random", "validation": 0.2, "test": 0}})
@@ -181,8 +181,8 @@ def split_sources(data: Mapping[str, Any]) -> dict[str, str]:
             sources[name] = f"fold {split['fold']} of {split['folds']} of train"
         elif split[name]:
             sources[name] = f"{100 * split[name]:g}% of train, {how}"
-    labels = {"labels": data["labels"]} if data.get("labels") else {}
-    return {name: sources[name] for name in SPLITS if name in sources} | labels
+    others = {name: data[name] for name in ("labels", "exclude") if data.get(name)}
+    return {name: sources[name] for name in SPLITS if name in sources} | others
 
 
 def run_data(settings: Mapping[str, Any], trust: Trust) -> DataOptions:

@@ -28,6 +28,7 @@ from seqclf.system.run_folder import (
     PREDICTIONS,
     SHARED,
     STEPS,
+    SUSPECTS,
     remove_outputs,
 )
 from seqclf.system.state_validation import read_json
@@ -58,7 +59,7 @@ TABLE: dict[Step, Inputs] = {
     prepare: Inputs(("checkpoint", "overwrite", "logger"), (), ("config.yaml", DATA)),
     fit: Inputs(FIT_KEYS, (DATA,), (MODEL, FIT, CURVES)),
     score: Inputs(("decision", "baseline", "baseline_limit"), (DATA, MODEL, FIT), (FOLDER,)),
-    judge: Inputs(("export",), (DATA, FIT, CURVES, FOLDER), (METRICS, PREDICTIONS), (FORCING,)),
+    judge: Inputs(("export",), (DATA, FIT, CURVES, FOLDER), (METRICS, PREDICTIONS, SUSPECTS), (FORCING,)),
     export: Inputs((), (DATA, MODEL, FOLDER, METRICS), ("bundle",)),
     report: Inputs((), (DATA, FIT, CURVES, FOLDER, METRICS, "bundle"), ("report.html",)),
 }

@@ -30,6 +30,7 @@ from seqclf.evaluation.judge import judge as judge_scores
 from seqclf.evaluation.result import RunResult
 from seqclf.evaluation.score_files import FOLDER, read_run_scores, write_run_scores
 from seqclf.evaluation.scores import Scores
+from seqclf.evaluation.suspects import suspects_of, unseen_rows
 from seqclf.models.ensemble import networks_of
 from seqclf.report.description import write_run_page
 from seqclf.runs.bundle_export import write_bundle
@@ -50,7 +51,7 @@ from seqclf.settings.train_settings import TrainConfig
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, remove_outputs
+from seqclf.system.run_folder import FIT, FOLD, FORCING, METRICS, MODEL, PREDICTIONS, SUSPECTS, remove_outputs
 from seqclf.system.state_validation import read_json
 from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.own_metrics import OwnMetrics
@@ -135,7 +136,7 @@ def basis_of(network: Scores, config: TrainConfig, *, weighs_heads: bool) -> str
 
 
 def judge(run: Path, config: TrainConfig) -> None:
-    """Judge the scores by the targets of the config → metrics.json, predictions.parquet, and threshold.parquet.
+    """Judge the scores by the targets of the config → metrics.json, predictions, suspects and threshold.parquet.
 
     The last one is written if rows force the threshold of a recall.
     """
@@ -145,15 +146,18 @@ def judge(run: Path, config: TrainConfig) -> None:
     write_json(run / METRICS, result.to_dict())
     remove_outputs(run, [FORCING])
     if result.forcing:
-        with explain_disk_errors(run / FORCING), atomic_replace(run / FORCING) as unfinished:
-            pq.write_table(pa.Table.from_pylist([row.to_dict() for row in result.forcing]), unfinished)
+        _write_table(run / FORCING, pa.Table.from_pylist([row.to_dict() for row in result.forcing]))
     network = models[-1]
     with progress.stage("writing the predictions"):
-        kept = (result.split,) if config.data.split.fold == ALL_FOLDS else result.rows.keys() - {"train"}
-        outputs = {split: rows for split, rows in result.rows.items() if split in kept}
-        labels = typed_labels(network.classes, network.label_type)
+        outputs, labels = unseen_rows(result), typed_labels(network.classes, network.label_type)
         strange = {split: _strange_values(run, config, split) for split in outputs}
         write_predictions(run / PREDICTIONS, outputs, result.decision, network.classes, labels, strange)
+        _write_table(run / SUSPECTS, suspects_of(outputs, result.decision, labels))
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with explain_disk_errors(path), atomic_replace(path) as unfinished:
+        pq.write_table(table, unfinished)
 
 
 def with_own_metrics(result: RunResult, network: Scores, blocks: Sequence[Mapping[str, Any]]) -> RunResult:

@@ -158,6 +158,9 @@ class DataOptions(Options):
     stop the run"""
     id: Text | None = None
     """column that is carried through to predictions; null: the row number, from 1"""
+    exclude: Text | None = None
+    """text file of ids of rows to leave out, one a line, such as suspected wrong labels: values of data.id, or of
+    group_by, as in predictions.parquet. An id that no row has stops the run"""
     group: Text | None = None
     """column of the group of a row, such as a patient, card or speaker: intervals and guarantees count groups,
     split.by=group keeps them in one split, and groups that several splits share are warned of. A row without a
@@ -272,6 +275,8 @@ class DataOptions(Options):
         """Check that keys which depend on each other are consistent."""
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
+        if self.exclude is not None and not self.group_by and self.id is None:
+            raise InputError("data.exclude", "lists ids of data.id", "name their column: data.id=COLUMN")
         if self.rows is not None and (self.rows == "events") != bool(self.group_by):
             raise InputError(f"data.rows={self.rows}", "only events have a data.group_by", "change one of the two keys")
         self.split.check(self.group, self.splits_with_file())

@@ -475,7 +475,7 @@ Schedule = Annotated[list[dict[str, Any]], BeforeValidator(check_schedule)]
 
 NOT_OF_RECIPE = ("data", "trainer", "logger", "checkpoint", "start", "overwrite", "export", "metrics")
 NOT_OF_DATA_RECIPE = (
-    *("name", "generator", "train", "validation", "test", "labels", "cache_dir", "memory_limit"),
+    *("name", "generator", "train", "validation", "test", "labels", "exclude", "cache_dir", "memory_limit"),
     *("fields", "static", "ignore", "infer", "encoders"),  # the schema has the fields
 )
 NOT_OF_TRAINER_RECIPE = (

@@ -99,6 +99,8 @@ def dataset_warnings(survey: DatasetSurvey) -> list[str]:
     """Return one line for each problem: leaks between splits, rare classes, suspicious fields and target leakage."""
     train_rows = {label: rows["train"] for label, rows in survey.classes.items()}
     lines = [*survey.leaks.warnings(), *_class_warnings(train_rows), *_label_warnings(survey.classes)]
+    if excluded := sum(rows.excluded for rows in survey.rows.values()):
+        lines.append(f"{excluded:,} rows are left out by their ids (data.exclude)")
     for name, statistics in survey.fields.items():
         lines += _field_warnings(name, statistics)
     lines += [

@@ -15,6 +15,7 @@ LOCK = ".seqclf.lock"  # lock file; no other program uses this name
 FAILURE = ".seqclf.error"  # file with the error line of a failed job of a multirun
 BEFORE_TRAINING = ("config.yaml", "data.json", "quarantine.jsonl")  # files that a run writes before its first epoch
 PREDICTIONS = "predictions.parquet"  # predictions for the evaluated rows
+SUSPECTS = "suspects.parquet"  # rows whose label the model contradicts
 FORCING = "threshold.parquet"  # rows that force the threshold of a recall
 SHARED = "shared"  # folder of a report and metrics.json without rows of the data, which loggers upload
 MODEL = "model.ckpt"  # the finished model, with what validation rows set
@@ -23,7 +24,7 @@ DATA = "data.json"  # what is known about the data of a run
 FIT = "fit.json"  # what is known about its training
 STEPS = "steps.json"  # record of the finished steps of a run
 # What a run makes of its checkpoints.
-RESULTS = (MODEL, FIT, "scores", METRICS, PREDICTIONS, FORCING, SHARED, "report.html", "bundle", STEPS)
+RESULTS = (MODEL, FIT, "scores", METRICS, PREDICTIONS, SUSPECTS, FORCING, SHARED, "report.html", "bundle", STEPS)
 FOLD = "fold-"  # beginning of the name of the folder of a fold (data.split.fold=all)
 OUTPUTS = (*RESULTS, CURVES, "tensorboard")
 # Environment variables of torchrun, Lightning and Slurm that hold the rank of a process in distributed training.

@@ -66,6 +66,18 @@ def test_the_predictions_of_a_run_are_those_that_its_metrics_count(run):
         np.testing.assert_array_equal(test[name], run.predict(frame)[name].to_numpy(np.float32))
 
 
+def test_the_suspects_of_a_run_are_rows_of_its_predictions_and_stand_in_its_report(run):
+    suspects, rows = run.suspects.to_pylist(), run.predictions.to_pylist()
+    assert suspects and int(run.suspects.schema.metadata[b"rows"]) == len(rows)
+    of_rows = {(row["split"], row["id"]): row for row in rows}
+    page = run.report.read_text(encoding="utf-8").partition('id="suspected-wrong-labels"')[2]
+    for suspect in suspects:
+        row = of_rows[suspect["split"], suspect["id"]]
+        assert suspect["label"] == row["label"] != suspect["proposed"]
+        assert suspect["probability"] == pytest.approx(row[f"probability_{suspect['proposed']}"], abs=1e-6)
+    assert all(suspect["id"] in page for suspect in suspects[:20])
+
+
 def test_the_documented_queries_find_false_alerts_and_weak_groups(run, tmp_path):
     path, table = tmp_path / "p.parquet", run.predictions
     wrong = pc.and_(table["alert"], pc.equal(table["label"], "fair"))

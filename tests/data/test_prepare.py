@@ -134,6 +134,52 @@ def test_prepared_data_is_reused_until_files_or_options_change(options, tmp_path
     assert not again().reused and len(cached(tmp_path)) == 3
 
 
+def test_excluded_rows_are_in_no_split_and_are_counted(options, tmp_path):
+    ids = tmp_path / "ids.txt"
+    names = [f"r{row}" for row in range(20)]
+    files = {
+        split: write(
+            tmp_path / f"{split}.parquet",
+            {"tokens": TOKENS, "label": LABELS, "id": [f"{split}-{name}" for name in names]},
+        )
+        for split in ("train", "test")
+    }
+    settings = {**files, "label": "label", "id": "id", "cache_dir": tmp_path / "cache", "exclude": ids}
+    ids.write_bytes(b"\xef\xbb\xbftrain-r3\r\ntrain-r7\r\n\r\ntest-r0")
+    found = prepare(options(**settings))
+    kept = [id for split in found.splits.values() for id in split.ids.to_pylist()]
+    every = {f"{split}-{name}" for split in files for name in names}
+    assert len(kept) == len({*kept}) == 37 and every - {*kept} == {"train-r3", "train-r7", "test-r0"}
+    assert {split: counts.excluded for split, counts in found.report.items()} == {
+        "train": 2,
+        "validation": 0,
+        "test": 1,
+    }
+    ids.write_text("train-r3\ntest-r0\n")  # the cache knows the file
+    assert prepare(options(**settings)).report["train"].excluded == 1
+    for text, problem in [("train-r3\nr99\n", "1 ids are of no row, such as 'r99'"), (b"\xff", "cannot be read")]:
+        ids.write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(InputError, match=problem):
+            prepare(options(**settings))
+    ids.write_text("\n".join(f"test-{name}" for name in names))
+    with pytest.raises(InputError, match=r"test\.parquet: no row is left \(data\.exclude="):
+        prepare(options(**settings))
+    with pytest.raises(InputError, match=r"^data\.exclude: lists ids of data\.id; name their column"):
+        options(**{**settings, "id": None})
+
+
+def test_excluded_sequences_of_events_are_named_by_their_joined_keys(options, tmp_path):
+    events = [(card, day, step) for card in range(6) for day in "ab" for step in range(3)]
+    table = {name: [event[at] for event in events] for at, name in enumerate(("card", "day", "x"))}
+    table["label"] = [f"c{card % 2}" for card in table["card"]]
+    ids = tmp_path / "ids.txt"
+    ids.write_text("0 | a\n5 | b\n")
+    keys = {"group_by": ["card", "day"], "order_by": ["x"], "fields": {"x": "category"}, "exclude": ids}
+    found = prepare(options(train=write(tmp_path / "e.parquet", table), label="label", **keys))
+    kept = {id for split in found.splits.values() for id in split.ids.to_pylist()}
+    assert len(kept) == 10 and not kept & {"0 | a", "5 | b"} and found.report["train"].excluded == 2
+
+
 @pytest.mark.parametrize(
     "name", ["dataset.json", "encoders/tokens.json", "train/field.tokens.bin", "validation/ids.arrow"]
 )

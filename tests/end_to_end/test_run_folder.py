@@ -44,6 +44,7 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
         "metrics.json",
         "metrics.csv",
         "predictions.parquet",
+        "suspects.parquet",
         "quarantine.jsonl",
         "report.html",
         "shared/report.html",

@@ -36,11 +36,12 @@ LIBRARIES = (np, pa, duckdb, tokenizers)  # libraries of which a new version may
 
 
 def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[SourceState]:
-    """Return the state of each source, a dict split → source, and of each file that the options of a field name."""
+    """Return the state of each source, a dict split → source, and of each file that other options name."""
     labels = source_of(options, "labels")
     all_sources = [*splits.values(), *([labels] if labels is not None else [])]
     states = [source_state(source) for source in all_sources]
     files = [path for spec in (options.fields or {}).values() for path in _option_files(spec)]
+    files += [] if options.exclude is None else [options.exclude]
     if options.encoders is not None:
         files += sorted(map(str, Path(options.encoders).expanduser().glob("*.json")))
     return states + list(map(_option_file, files))

@@ -266,6 +266,7 @@ class SplitCounts(JsonResult):
     `used`: rows in the split. `truncated`: truncated rows. `tokens`, `unknown_tokens`: tokens, and those with a value
     outside the vocabulary. `refused`, `unknown_labels`: rejected rows, and those whose label is no class. `events`,
     `refused_events`: events of an event table, and those in rejected sequences or on malformed lines; otherwise None.
+    `excluded`: rows that `data.exclude` leaves out of the source of the split.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events"})
@@ -278,3 +279,4 @@ class SplitCounts(JsonResult):
     unknown_labels: int = 0
     events: int | None = None
     refused_events: int | None = None
+    excluded: int = 0
