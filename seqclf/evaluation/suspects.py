@@ -39,8 +39,7 @@ def suspects_of(splits: Mapping[str, ScoredRows], decision: Decision, labels: pa
     split = np.repeat([*splits], [len(rows.labels) for rows in splits.values()])
     typed = [labels.take(pa.array(np.maximum(numbers, 0))) for numbers in (given, proposed)]
     columns = [texts("ids"), texts("group_names"), split, *typed, of_proposed, of_given]
-    by_chance = (1 - of_proposed)[proposed >= 0].sum()
-    found = np.flatnonzero((proposed != given) & (proposed >= 0))
+    found, by_chance = np.flatnonzero((proposed != given) & (proposed >= 0)), (1 - of_proposed)[proposed >= 0].sum()
     ranked = found[np.argsort((of_given - of_proposed)[found], kind="stable")]
     about = {"rows": str(len(given)), "by_chance": f"{by_chance:.6g}", "same": f"{of_given[ranked].sum():.6g}"}
     return pa.table([*map(pa.array, columns)], COLUMNS, metadata=about).take(ranked)
