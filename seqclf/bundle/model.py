@@ -16,6 +16,7 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, no_prediction, predictions_table, row_ids
 from seqclf.bundle.python_rows import PythonRows
 from seqclf.bundle.reference_data import PredictedRows, ReferenceData
+from seqclf.bundle.running import RUNNING_ROWS, open_running, running_table
 from seqclf.bundle.sequence_reader import MemoryEstimate, ReaderLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
@@ -65,9 +66,11 @@ class BundleModel:
         threads: int | None = None,
         threshold: str | float | None = None,
         embeddings: bool = False,
+        running: bool = False,
     ):
         self.folder = folder = Path(folder)
         options = {"device": device, "threads": threads, "threshold": threshold, "embeddings": embeddings}
+        options["running"] = running
         self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads = device, thread_count(threads)
         # `read_bundle` compares the hash of every file before any file is parsed.
@@ -94,6 +97,7 @@ class BundleModel:
         self.reader = self._open_reader(files[MODEL])
         self.reader = self.embedding_reader() if embeddings else self.reader
         self.extra = self.reader.extra
+        self.step = open_running(self) if running else None  # scores after each event, in place of those of rows
         may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
         self.memory_estimate = MemoryEstimate(files[MODEL], folder, self.specs) if may_outgrow else None
         self.provider: str = self.reader.session.provider
@@ -127,7 +131,7 @@ class BundleModel:
     def open_step(self) -> StepModel:
         """Open the model that reads chunks of tokens."""
         if self._step is None:
-            remedy = "recurrent ones do not, if trained with model.bidirectional=false and model.members=1"
+            remedy = "train with model=lstm model.bidirectional=false and without model.members"
             raise InputError(f"bundle={self.folder}", "its model reads whole sequences only", remedy)
         return open_step(self.folder, self.manifest, self.specs, device=self.device, content=self._step)
 
@@ -165,7 +169,8 @@ class BundleModel:
 
     def windows(self, source: Source, columns: LabelColumns = NO_LABELS) -> Iterator[Window]:
         """Read a source in windows of `WINDOW_ROWS` rows, for `predict_batch`. See `source_windows`."""
-        return source_windows(self.schema, source, columns, verb="predicting", unit="rows", window_rows=WINDOW_ROWS)
+        rows = WINDOW_ROWS if self.step is None else RUNNING_ROWS
+        return source_windows(self.schema, source, columns, verb="predicting", unit="rows", window_rows=rows)
 
     def table_source(self, data: Any) -> Source:
         """Return a source that reads the rows of a table (see `windows.table_source`), or of the file of a path."""
@@ -233,15 +238,28 @@ class BundleModel:
         windows = self.windows(source, columns)
         return ((window.rows, self.predict_columns(window.columns, sample)) for window in windows)
 
-    def predict_batch(self, columns: pa.RecordBatch, first_row: int, sample: RowSample | None = None) -> Result:
+    def predict_batch(
+        self,
+        columns: pa.RecordBatch,
+        first_row: int,
+        sample: RowSample | None = None,
+        value_errors: Sequence[str | None] = (),
+    ) -> Result:
         """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
+
+        If `running`, the table has a row for each event (see `running_table`).
 
         Windows may be predicted in any order and in any process. `columns`: canonical columns (see `Window.columns`).
         `first_row`: number of the first row, from 1; without a column `id`, row numbers are the ids.
+        `value_errors`: those of `PythonRows.to_columns`.
         """
         predictions = self.predict_columns(columns, sample)
-        table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
-        return Result(table, predictions.counts)
+        ids = row_ids(columns, first_row)
+        for row, error in enumerate(value_errors):
+            predictions.errors[row] = error or predictions.errors[row]
+        if self.step is None:
+            return Result(predictions_table(predictions, self.classes, self.labels, ids), predictions.counts)
+        return Result(running_table(self, self.step, predictions, columns, ids), predictions.counts)
 
     def predict_windows(
         self, source: Source, sample: RowSample | None = None, run: RunWindows = run_windows

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
@@ -25,7 +26,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL
 from seqclf.bundle.session import CPU, explain_run_errors, require_shape, runs_on_gpu
-from seqclf.bundle.step_model import Read, StepModel, read_chunks
+from seqclf.bundle.step_model import STEP, Read, StepModel, chunks, read_chunks
 from seqclf.data.field_spec import FieldSpec, kind_of
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
@@ -131,11 +132,42 @@ def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits
                 values[rows] = result.extra[name]
         return len(rows)
 
-    workers = min(limits.workers, len(batches))
-    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        for count in map(read_batch, batches) if pool is None else pool.map(read_batch, batches):
-            progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
+    for count in _side_by_side(read_batch, batches, limits.workers):
+        progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
     return Read(logits, extra)
+
+
+def _side_by_side(read_batch: Callable[[np.ndarray], int], batches: list[np.ndarray], workers: int) -> Iterator[int]:
+    workers = min(workers, len(batches))
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        yield from map(read_batch, batches) if pool is None else pool.map(read_batch, batches)
+
+
+def read_running(
+    step: StepModel, sequences: Ragged, extra: Mapping[str, np.ndarray], classes: int, limits: ReaderLimits
+) -> Read:
+    """Return the results after each of the S tokens of encoded sequences: (S, C) logits, and the outputs `extra`.
+
+    A sequence that halts keeps its last results.
+    """
+    shapes = {"logits": np.empty((0, classes), np.float32), **extra}
+    size = int(sequences.offsets[-1])
+    found = {name: np.empty((size, *each.shape[1:]), each.dtype) for name, each in shapes.items()}
+
+    def read_batch(rows: np.ndarray) -> int:
+        starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
+        with explain_run_errors(STEP, sequences.lengths[rows]):
+            for token, (some, chunk) in enumerate(chunks(step, *pad(sequences, rows), 1)):
+                require_shape(STEP, chunk.logits, len(some), classes)
+                results = {"logits": chunk.logits, **chunk.extra}
+                for name, values in found.items():
+                    values[starts[some] + token] = results[name]
+                    for row in some[chunk.halted]:
+                        values[starts[row] + token : ends[row]] = values[starts[row] + token]
+        return len(rows)
+
+    deque(_side_by_side(read_batch, batches_by_length(sequences.lengths, limits.max_tokens), limits.workers), 0)
+    return Read(found.pop("logits"), found)
 
 
 MAX_MEMORY_FRACTION = 0.5  # share of the memory of this process that one row may use

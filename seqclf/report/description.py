@@ -14,7 +14,14 @@ from seqclf.documents.markdown import render_markdown
 from seqclf.documents.terminal import show_section
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows
-from seqclf.report.breakdowns import classes_section, confusion_section, lengths_section, periods_section, periods_table
+from seqclf.report.breakdowns import (
+    classes_section,
+    confusion_section,
+    first_alerts_section,
+    lengths_section,
+    periods_section,
+    periods_table,
+)
 from seqclf.report.mistakes import mistakes_section
 from seqclf.report.model_card import data_section, limits_section, purpose, use_section
 from seqclf.report.reliability import calibration_section
@@ -53,6 +60,7 @@ PARTS = (  # in the order of the description
     Part(confusion_section, (PAGE,)),
     Part(classes_section, (PAGE,)),
     Part(lengths_section, (PAGE, CARD)),
+    Part(first_alerts_section, (PAGE,)),
     Part(periods_section, (PAGE,)),
     Part(periods_table, (TERMINAL,)),
     Part(calibration_section, (PAGE,)),
