@@ -55,7 +55,7 @@ def run_identity(classifier: BundleModel, source: Source, by_field: bool | None,
     """
     state, versions = source_state(source), (__version__, onnxruntime.__version__)
     files = [(file.path, file.size, file.modified_ns, file.inode_changed_ns) for file in state.files]
-    outputs = by_field, list(classifier.extra), classifier.step is not None
+    outputs = by_field, list(classifier.extra)
     options = (state.options[1:], classifier.decision.to_dict(), outputs, engine, classifier.provider, versions)
     parts = {"input": (source.path, files), "bundle": classifier.manifest["digest"], "options": options}
     return {name: _digest(value) for name, value in parts.items()}

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle import explanation
-from seqclf.bundle.drift import InputLimits, RowSample
+from seqclf.bundle.drift import NO_LIMITS, InputLimits, RowSample
 from seqclf.bundle.explanation import Explanation
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction, predictions_schema, require_usable, to_library
-from seqclf.bundle.running import RUNNING_ROWS, open_running, running_schema
+from seqclf.bundle.running import RUNNING_ROWS, running_outputs, running_reader
 from seqclf.bundle.soundness import CheckedBundle, Soundness, examine
 from seqclf.bundle.stream import Stream
 from seqclf.bundle.windows import id_type
@@ -46,9 +46,9 @@ class Classifier(BundleModel):
     number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the positive label is
     predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see `override_threshold`).
     `embeddings`: True to add the extra output `embedding` (see `embed`) to predictions, also those of streams.
-    `running`: True to predict after each event (see `running`). `warnings`: lines, such as why `device="auto"` does not
-    use an existing GPU. A pickled classifier is the path and the digest of its bundle, which is opened again with the
-    same arguments. Raises InputError if the bundle is damaged or has an unsupported format.
+    `running`: True to predict tables after each event. `warnings`: lines, such as why `device="auto"` does not use an
+    existing GPU. A pickled classifier is the path and the digest of its bundle, which is opened again with the same
+    arguments. Raises InputError if the bundle is damaged or has an unsupported format.
     """
 
     def __repr__(self) -> str:
@@ -101,8 +101,6 @@ class Classifier(BundleModel):
         within.check(self.strange, self.reference)
         if rows is None:
             return predict_table(self, data, within)
-        if self.step is not None:
-            return self._running_rows(rows, within)
         predictions = list(self.predict_rows(rows, within))
         require_usable([prediction["error"] for prediction in predictions])
         return predictions[0] if is_single else predictions
@@ -125,25 +123,20 @@ class Classifier(BundleModel):
         return np.concatenate([reader.extra[EMBEDDING], *parts])
 
     def running(self, data: Any) -> Any:
-        """Return the score after each event of each row: a table with a row for each event. `data`: see `predict`.
+        """Return the score after each event, in a table with a row for each event, as of `predict running=true`.
 
-        The result for sequences in Python is an Arrow table, whose `id` is their number from 1. The columns are those
-        of `predict running=true`. Raises InputError for a bundle without `step.onnx`, and if later events change
-        earlier ones (`scale: sequence`, `data.truncate=keep_last`).
+        `data`: see `predict`; for sequences in Python, the result is an Arrow table whose `id` is their number from 1.
+        Raises InputError for a bundle without `step.onnx`, and if scores depend on later events (`scale: sequence`,
+        `data.truncate=keep_last`).
         """
-        other = object.__new__(type(self))
-        vars(other).update(vars(self), step=self.step or open_running(self))
-        return other.predict(data)
-
-    def _running_rows(self, rows: list[Any], limits: InputLimits) -> pa.Table:
-        sample = RowSample(self.reference)
-        starts = range(1, len(rows) + 1, RUNNING_ROWS)
-        results = (
-            self.predict_batch(columns, start, sample if limits else None, errors)
-            for start, (columns, errors) in zip(starts, self.row_columns(rows, RUNNING_ROWS), strict=True)
-        )
-        tables = [result.table for result in limits.checked(results, self.strange, sample)]
-        return pa.Table.from_batches(tables, table_schema(self, None))
+        opened = object.__new__(type(self))
+        vars(opened).update(vars(self), running_reader=running_reader(self), extra=running_outputs(self))
+        rows, _ = self._rows_of(data)
+        if rows is None:
+            return predict_table(opened, data, NO_LIMITS)
+        parts = zip(range(1, len(rows) + 1, RUNNING_ROWS), self.row_columns(rows, RUNNING_ROWS), strict=True)
+        tables = [opened.predict_batch(columns, first).table for first, (columns, _) in parts]
+        return pa.Table.from_batches(tables, table_schema(opened, None))
 
     def _columns_of(self, data: Any) -> Iterator[pa.RecordBatch]:
         rows, _ = self._rows_of(data)
@@ -219,7 +212,8 @@ def predict_table(classifier: BundleModel, data: Any, limits: InputLimits) -> An
     source, schema = classifier.table_source(data), classifier.schema
     names = [] if source.table is None else source.table.schema.names
     all_columns = table_schema(classifier, None).names
-    same_rows = source.table is not None and source.query is None and not schema.group_by and not classifier.step
+    same_rows = source.table is not None and source.query is None and not schema.group_by
+    same_rows = same_rows and classifier.running_reader is None
     # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
     columns = all_columns[1:] if same_rows and schema.id not in names else all_columns
     own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")
@@ -236,7 +230,5 @@ def predict_table(classifier: BundleModel, data: Any, limits: InputLimits) -> An
 
 def table_schema(classifier: BundleModel, ids: pa.DataType | None) -> pa.Schema:
     """Return the schema of the predictions of a classifier. `ids`: type of the ids, None for row numbers."""
-    if classifier.step is not None:
-        return running_schema(classifier, ids)
     extra, strange = classifier.extra, classifier.strange.names
     return predictions_schema(classifier.classes, classifier.labels.type, ids, extra=extra, strange=strange)

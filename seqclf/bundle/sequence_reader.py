@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache
@@ -26,7 +25,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL
 from seqclf.bundle.session import CPU, explain_run_errors, require_shape, runs_on_gpu
-from seqclf.bundle.step_model import STEP, Read, StepModel, chunks, read_chunks
+from seqclf.bundle.step_model import Read, StepModel, read_chunks
 from seqclf.data.field_spec import FieldSpec, kind_of
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
@@ -83,6 +82,7 @@ class WholeSequences:
         self.open_step = None if open_step is None else cache(open_step)
         long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
+        self.each = False  # True to return the results after each token
         self._one_long_row = Lock()  # because each may take all memory that `MemoryEstimate` allows
 
     def with_output(self, extra: Mapping[str, np.ndarray]) -> WholeSequences:
@@ -91,7 +91,15 @@ class WholeSequences:
         reader.extra = {**self.extra, **extra}
         return reader
 
+    def after_each_token(self) -> WholeSequences:
+        """Return a reader of the same session that gives (S, …) results, one after each of the S tokens of its rows."""
+        reader = copy.copy(self)
+        reader.each = True
+        return reader
+
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
+        if self.each and self.open_step is not None:
+            return read_chunks(self.open_step(), fields, lengths, None)
         arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}
         if lengths.max() <= self.long_row:
             return self._run(arrays)
@@ -118,56 +126,28 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
 
 
 def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: ReaderLimits) -> Read:
-    """Return the results of N encoded sequences, in their order, from batches of similar length."""
-    logits = np.empty((len(sequences), classes), np.float32)
-    extra = {name: np.empty((len(sequences), *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
+    """Return the results of N encoded sequences, or of their S tokens, in order, from batches of similar length."""
+    size = int(sequences.offsets[-1]) if read.each else len(sequences)
+    logits = np.empty((size, classes), np.float32)
+    extra = {name: np.empty((size, *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
     def read_batch(rows: np.ndarray) -> int:
         with explain_run_errors(MODEL, sequences.lengths[rows]):
             result = read(*pad(sequences, rows))
-            require_shape(MODEL, result.logits, len(rows), classes)
-            logits[rows] = result.logits
+            ranges = zip(sequences.offsets[rows], sequences.offsets[rows + 1], strict=True)
+            places = np.concatenate([np.arange(*each) for each in ranges]) if read.each else rows
+            require_shape(MODEL, result.logits, len(places), classes)
+            logits[places] = result.logits
             for name, values in extra.items():
-                values[rows] = result.extra[name]
+                values[places] = result.extra[name]
         return len(rows)
 
-    for count in _side_by_side(read_batch, batches, limits.workers):
-        progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
-    return Read(logits, extra)
-
-
-def _side_by_side(read_batch: Callable[[np.ndarray], int], batches: list[np.ndarray], workers: int) -> Iterator[int]:
-    workers = min(workers, len(batches))
+    workers = min(limits.workers, len(batches))
     with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
-        yield from map(read_batch, batches) if pool is None else pool.map(read_batch, batches)
-
-
-def read_running(
-    step: StepModel, sequences: Ragged, extra: Mapping[str, np.ndarray], classes: int, limits: ReaderLimits
-) -> Read:
-    """Return the results after each of the S tokens of encoded sequences: (S, C) logits, and the outputs `extra`.
-
-    A sequence that halts keeps its last results.
-    """
-    shapes = {"logits": np.empty((0, classes), np.float32), **extra}
-    size = int(sequences.offsets[-1])
-    found = {name: np.empty((size, *each.shape[1:]), each.dtype) for name, each in shapes.items()}
-
-    def read_batch(rows: np.ndarray) -> int:
-        starts, ends = sequences.offsets[rows], sequences.offsets[rows + 1]
-        with explain_run_errors(STEP, sequences.lengths[rows]):
-            for token, (some, chunk) in enumerate(chunks(step, *pad(sequences, rows), 1)):
-                require_shape(STEP, chunk.logits, len(some), classes)
-                results = {"logits": chunk.logits, **chunk.extra}
-                for name, values in found.items():
-                    values[starts[some] + token] = results[name]
-                    for row in some[chunk.halted]:
-                        values[starts[row] + token : ends[row]] = values[starts[row] + token]
-        return len(rows)
-
-    deque(_side_by_side(read_batch, batches_by_length(sequences.lengths, limits.max_tokens), limits.workers), 0)
-    return Read(found.pop("logits"), found)
+        for count in map(read_batch, batches) if pool is None else pool.map(read_batch, batches):
+            progress.advance("rows", count)  # after each batch, because a whole window of rows may take long
+    return Read(logits, extra)
 
 
 MAX_MEMORY_FRACTION = 0.5  # share of the memory of this process that one row may use

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -98,30 +98,31 @@ class Read(NamedTuple):
     extra: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
-def chunks(
-    model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int
-) -> Iterator[tuple[np.ndarray, Chunk]]:
+def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int | None) -> Read:
     """Run the model on padded sequences, in chunks of `chunk` tokens, until each sequence halts or ends.
 
-    Yield the rows that read each chunk, and what the model returns for them.
+    With `chunk` None, return the results after each of their S tokens, (S, C), those of row 0 first.
     """
     rows, states, start = np.arange(len(lengths)), model.start(len(lengths)), 0
+    ends, each, chunk = np.cumsum(lengths), chunk is None, chunk or 1
+    found: dict[str, np.ndarray] = {}
     while len(rows):
         part = {
             name: values[rows] if name in model.static else values[rows, start : start + chunk]
             for name, values in fields.items()
         }
         result = model.run(part, np.minimum(lengths[rows] - start, chunk), states)
-        yield rows, result
-        left = ~result.halted & (lengths[rows] > start + chunk)
+        done = result.halted | (lengths[rows] <= start + chunk)
+        for name, values in {"logits": result.logits, **result.extra}.items():
+            size = ends[-1] if each else len(lengths)
+            all_values = found.setdefault(name, np.empty((size, *values.shape[1:]), values.dtype))
+            if not each:
+                all_values[rows[done]] = values[done]
+                continue
+            all_values[(ends - lengths)[rows] + start] = values
+            for row in np.flatnonzero(result.halted):  # which keeps its last results
+                all_values[(ends - lengths)[rows[row]] + start : ends[rows[row]]] = values[row]
+        left = ~done
         rows, states = rows[left], [values[left] for values in result.states]
         start += chunk
-
-
-def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int) -> Read:
-    """Return the results of padded sequences: those of the last chunk that each reads (see `chunks`)."""
-    found: dict[str, np.ndarray] = {}
-    for rows, result in chunks(model, fields, lengths, chunk):
-        for name, values in {"logits": result.logits, **result.extra}.items():
-            found.setdefault(name, np.empty((len(lengths), *values.shape[1:]), values.dtype))[rows] = values
     return Read(found.pop("logits"), found)

@@ -11,7 +11,6 @@ from seqclf.evaluation.slices import Slice
 from seqclf.report.charts import period_recall, period_share, scores_over_time
 from seqclf.report.reported import Reported
 from seqclf.report.score_tables import interval_cell, score_columns
-from seqclf.system.durations import duration_text
 
 MAX_CLASSES = 12  # maximum number of classes; a larger matrix does not fit a phone
 MAX_ERRORS = 25
@@ -71,29 +70,6 @@ def _cells(part: Slice, names: list[str]) -> list[object]:
     sizes = [part.rows] if part.positive is None else [part.rows, part.positive.rows]
     scores = [score(getattr(block, name)) for name in names]
     return [block.recall or 0.0, *scores, *map(number, sizes)]
-
-
-def first_alerts_section(reported: Reported) -> Section | None:
-    """Return when the first alert of found positive rows comes, None where `step.onnx` cannot tell."""
-    found, label = reported.first_alerts, _positive(reported)
-    if found is None or not len(found.read):
-        return None
-    quartiles = {
-        "events read": (found.read, number),
-        "events before the end": (found.left, number),
-        **({} if found.seconds is None else {"time before the end": (found.seconds, duration_text)}),
-    }
-    rows: list[list[object]] = [
-        [name, *map(show, np.quantile(values, (0.25, 0.5, 0.75), method="lower"))]
-        for name, (values, show) in quartiles.items()
-    ]
-    caption = f"The first alert of {number(len(found.read))} found rows of {label} on {reported.split}"
-    text = (
-        f"If the score is read after each event (predict running=true), {number(found.taken_back)} of "
-        f"{number(found.negatives)} other rows have an alert on the way and none at the end."
-    )
-    columns = {"": "text", **dict.fromkeys(("first quartile", "median", "third quartile"), "number")}
-    return Section("First alerts", [Table(columns, rows, caption=caption), Text(text)])
 
 
 def periods_section(reported: Reported) -> Section | None:

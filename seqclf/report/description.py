@@ -14,14 +14,7 @@ from seqclf.documents.markdown import render_markdown
 from seqclf.documents.terminal import show_section
 from seqclf.evaluation.result import Facts, RunResult
 from seqclf.evaluation.scores import ScoredRows
-from seqclf.report.breakdowns import (
-    classes_section,
-    confusion_section,
-    first_alerts_section,
-    lengths_section,
-    periods_section,
-    periods_table,
-)
+from seqclf.report.breakdowns import classes_section, confusion_section, lengths_section, periods_section, periods_table
 from seqclf.report.mistakes import mistakes_section
 from seqclf.report.model_card import data_section, limits_section, purpose, use_section
 from seqclf.report.reliability import calibration_section
@@ -33,7 +26,7 @@ from seqclf.report.score_tables import (
     verdict_section,
     weighted_section,
 )
-from seqclf.report.threshold import threshold_section
+from seqclf.report.threshold import first_alerts_section, threshold_section
 from seqclf.report.training_record import epochs_section, provenance_section
 from seqclf.report.verdict import verdict_of
 from seqclf.system import progress

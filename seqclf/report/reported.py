@@ -34,7 +34,7 @@ from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system import progress
 from seqclf.system.version import package_versions
 
-RUNNING_TOKENS = 200_000  # tokens of the rows whose first alerts a report counts: about two seconds on a CPU
+RUNNING_TOKENS = 200_000  # tokens of the rows that are read again after each token
 HOW = {  # value of data.split.by → description of the split
     "random": "at random",
     "distinct": "equal sequences together",
@@ -63,9 +63,9 @@ class Reported:
     """Everything that a page, the terminal or a model card may show.
 
     `result`: with its scored rows for a page. `facts`: epochs, warnings and config of a run. `mistakes`: the worst
-    misclassified rows. `first_alerts`: of a bundle with `step.onnx`. `created`: time of the description. `sources`: dict split → source of its rows. `bundle`: folder
-    of the evaluated bundle (an exported model). `periods`: slices of the split by time. `against`: another model on the
-    same rows. `manifest`: that of the exported model, for its card.
+    misclassified rows. `first_alerts`: of a bundle with `step.onnx`. `created`: time of the description. `sources`:
+    dict split → source of its rows. `bundle`: folder of the evaluated bundle (an exported model). `periods`: slices of
+    the split by time. `against`: another model on the same rows. `manifest`: that of the exported model, for its card.
     """
 
     title: str = ""
@@ -128,13 +128,8 @@ def of_run(run: Path, dataset: Dataset | None, result: RunResult, facts: Facts) 
     if dataset is not None and not _is_data_of(dataset, result):
         show_note("the report shows no rows: the data is not that of the run any more")
     elif dataset is not None:
-        classifier = _bundle_of(run, result)
         with progress.stage("explaining the worst errors"):
-            mistakes = _run_mistakes(dataset, result, classifier)
-        if classifier is not None:
-            with progress.stage("reading when alerts come"):
-                rows = sample_split(dataset.splits[result.split], RUNNING_TOKENS, 0)
-                alerts = first_alerts(classifier, rows.sequences, rows.labels)
+            mistakes, alerts = _read_again(dataset, result, run / "bundle" if (run / "bundle").is_dir() else None)
     return Reported(
         title=data_title(data["name"], data.get("train")),
         result=result,
@@ -155,18 +150,17 @@ def _is_data_of(dataset: Dataset, result: RunResult) -> bool:
     return bool((rows.labels == scored.labels).all())
 
 
-def _bundle_of(run: Path, result: RunResult) -> Classifier | None:
+def _read_again(dataset: Dataset, result: RunResult, bundle: Path | None) -> tuple[list[Mistake], FirstAlerts | None]:
     try:
-        classifier = Classifier(run / "bundle", device="cpu") if (run / "bundle").is_dir() else None
+        classifier = None if bundle is None else Classifier(bundle, device="cpu")
     except InputError as error:  # such as a bundle of another version, of which the scores are known
         show_note(f"the worst errors are not explained: {error}")
-        return None
+        classifier = None
+    alerts = None
     if classifier is not None:
         classifier.decision = result.decision  # `evaluate run=` may choose another
-    return classifier
-
-
-def _run_mistakes(dataset: Dataset, result: RunResult, classifier: Classifier | None) -> list[Mistake]:
+        some = sample_split(dataset.splits[result.split], RUNNING_TOKENS, 0)
+        alerts = first_alerts(classifier, some.sequences, some.labels)
     split, predicted = dataset.splits[result.split], result.judged.predicted(result.decision)
 
     def described(row: int) -> DescribedRow:
@@ -175,7 +169,7 @@ def _run_mistakes(dataset: Dataset, result: RunResult, classifier: Classifier | 
         found = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
         return found if classifier is None else explain_shown(classifier, found, tokens, int(predicted[row]))
 
-    return worst_mistakes(result, described)
+    return worst_mistakes(result, described), alerts
 
 
 def split_sources(data: Mapping[str, Any]) -> dict[str, str]:

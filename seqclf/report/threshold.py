@@ -21,6 +21,7 @@ from seqclf.report.charts import MARGIN, precision_recall
 from seqclf.report.reported import Reported
 from seqclf.report.score_tables import MAX_LABEL_CHARACTERS, score_columns
 from seqclf.report.verdict import CROSS_VALIDATED
+from seqclf.system.durations import duration_text
 
 PICKED = (
     "Each line is what seqclf evaluate gives for its target, on average on the left, and {confidence:.0%} sure with "
@@ -49,6 +50,24 @@ class OperatingPoint(NamedTuple):
     recall: float
     precision: float | None
     alerts: float
+
+
+def first_alerts_section(reported: Reported) -> Section | None:
+    """Return when the first alert of found positive rows comes, None where nothing tells it."""
+    found, label = reported.first_alerts, shortened(reported.result.positive, MAX_LABEL_CHARACTERS)
+    if found is None or not len(found.read):
+        return None
+    shown = {"events read": (found.read, number), "events before the end": (found.left, number)}
+    shown |= {} if found.seconds is None else {"time before the end": (found.seconds, duration_text)}
+    quartiles = {name: np.quantile(values, (0.25, 0.5, 0.75), method="lower") for name, (values, _) in shown.items()}
+    rows = [[name, *map(shown[name][1], values.tolist())] for name, values in quartiles.items()]
+    caption = f"The first alert of {number(len(found.read))} found rows of {label} on {reported.split}"
+    text = (
+        f"Read after each event (predict running=true), {number(found.taken_back)} of {number(found.negatives)} other "
+        "rows have an alert on the way and none at the end."
+    )
+    columns = {"": "text", **dict.fromkeys(("first quartile", "median", "third quartile"), "number")}
+    return Section("First alerts", [Table(columns, rows, caption=caption), Text(text)])
 
 
 def threshold_section(reported: Reported) -> Section | None:

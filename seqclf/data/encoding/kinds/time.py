@@ -170,18 +170,11 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
-    @property
-    def original_type(self) -> pa.DataType:
-        """Arrow type of `original_times`: a timestamp, with a zone as the times of the field."""
-        if (clock := self.option("clock")) == casts.ANY:
-            return pa.float64()
-        return pa.timestamp("us", "UTC" if clock == casts.ZONED else None)
-
-    def original_times(self, seconds: pa.Array) -> pa.Array:
-        """Return canonical times as timestamps; those of the clock `any` are numbers in the unit of the field."""
-        if self.original_type == pa.float64():
-            return pc.divide(seconds, casts.UNITS[self.option("unit")])
-        return pc.round(pc.multiply(seconds, 1e6)).cast(pa.int64()).cast(self.original_type)
+    def original_times(self, seconds: np.ndarray) -> np.ndarray:
+        """Return canonical times (S,) as datetime64 in UTC, those of the clock `any` as numbers in the field's unit."""
+        if self.option("clock") == casts.ANY:
+            return seconds / casts.UNITS[self.option("unit")]
+        return np.round(seconds * 1e6).astype("datetime64[us]")
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the gap of each token as text, such as +5 s."""
