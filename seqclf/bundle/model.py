@@ -69,8 +69,8 @@ class BundleModel:
         running: bool = False,
     ):
         self.folder = folder = Path(folder)
-        options = {"device": device, "threads": threads, "threshold": threshold, "embeddings": embeddings}
-        options["running"] = running
+        options = {"device": device, "threads": threads, "threshold": threshold}
+        options |= {"embeddings": embeddings, "running": running}
         self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads = device, thread_count(threads)
         # `read_bundle` compares the hash of every file before any file is parsed.
@@ -241,10 +241,9 @@ class BundleModel:
     def predict_batch(self, columns: pa.RecordBatch, first_row: int, sample: RowSample | None = None) -> Result:
         """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
 
-        If `running`, a line of the table is an event.
-
         Windows may be predicted in any order and in any process. `columns`: canonical columns (see `Window.columns`).
-        `first_row`: number of the first row, from 1; without a column `id`, row numbers are the ids.
+        `first_row`: number of the first row, from 1; without a column `id`, row numbers are the ids. If
+        `running`, the table has a line for each event.
         """
         predictions, ids = self.predict_columns(columns, sample), row_ids(columns, first_row)
         counts = predictions.counts

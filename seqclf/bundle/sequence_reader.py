@@ -82,19 +82,13 @@ class WholeSequences:
         self.open_step = None if open_step is None else cache(open_step)
         long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
-        self.each = False  # True to return the results after each token
+        self.each = False  # True to return results after each token
         self._one_long_row = Lock()  # because each may take all memory that `MemoryEstimate` allows
 
     def with_output(self, extra: Mapping[str, np.ndarray]) -> WholeSequences:
         """Return a reader of the same session with more outputs."""
         reader = copy.copy(self)
         reader.extra = {**self.extra, **extra}
-        return reader
-
-    def after_each_token(self) -> WholeSequences:
-        """Return a reader of the same session that gives (S, …) results, one after each of the S tokens of its rows."""
-        reader = copy.copy(self)
-        reader.each = True
         return reader
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
@@ -135,8 +129,8 @@ def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits
     def read_batch(rows: np.ndarray) -> int:
         with explain_run_errors(MODEL, sequences.lengths[rows]):
             result = read(*pad(sequences, rows))
-            ranges = zip(sequences.offsets[rows], sequences.offsets[rows + 1], strict=True)
-            places = np.concatenate([np.arange(*each) for each in ranges]) if read.each else rows
+            ends = sequences.offsets
+            places = np.concatenate([np.arange(*ends[row : row + 2]) for row in rows]) if read.each else rows
             require_shape(MODEL, result.logits, len(places), classes)
             logits[places] = result.logits
             for name, values in extra.items():

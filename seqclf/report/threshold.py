@@ -54,18 +54,16 @@ class OperatingPoint(NamedTuple):
 
 def first_alerts_section(reported: Reported) -> Section | None:
     """Return when the first alert of found positive rows comes, None where nothing tells it."""
-    found, label = reported.first_alerts, shortened(reported.result.positive, MAX_LABEL_CHARACTERS)
-    if found is None or not len(found.read):
+    alerts, label = reported.first_alerts, shortened(reported.result.positive, MAX_LABEL_CHARACTERS)
+    if alerts is None or not len(alerts.found):
         return None
-    shown = {"events read": (found.read, number), "events before the end": (found.left, number)}
-    shown |= {} if found.seconds is None else {"time before the end": (found.seconds, duration_text)}
-    quartiles = {name: np.quantile(values, (0.25, 0.5, 0.75), method="lower") for name, (values, _) in shown.items()}
-    rows = [[name, *map(shown[name][1], values.tolist())] for name, values in quartiles.items()]
-    caption = f"The first alert of {number(len(found.read))} found rows of {label} on {reported.split}"
-    text = (
-        f"Read after each event (predict running=true), {number(found.taken_back)} of {number(found.negatives)} other "
-        "rows have an alert on the way and none at the end."
-    )
+    names = {"events read": number, "events before the end": number, "time before the end": duration_text}
+    quartiles = np.quantile(alerts.found, (0.25, 0.5, 0.75), axis=0, method="lower").T.tolist()
+    lines = zip(names.items(), quartiles, strict=True)
+    rows: list[list[object]] = [[name, *map(show, each)] for (name, show), each in lines if np.isfinite(each).all()]
+    caption = f"The first alert of {number(len(alerts.found))} found rows of {label} on {reported.split}"
+    counts = f"{number(alerts.taken_back)} of {number(alerts.negatives)} other rows"
+    text = f"{counts} have an alert on the way (predict running=true) and none at the end."
     columns = {"": "text", **dict.fromkeys(("first quartile", "median", "third quartile"), "number")}
     return Section("First alerts", [Table(columns, rows, caption=caption), Text(text)])
 
