@@ -56,7 +56,8 @@ def score_table(result: RunResult) -> Table:
 
 def weighted_section(reported: Reported) -> Section | None:
     """Return the scores by the weights of the rows, None without weights."""
-    result, found = reported.result, reported.result.metrics.weighted
+    result = reported.result
+    found = result.metrics.weighted if result.splits else None  # a bundle of a bare checkpoint has no scores
     if found is None:
         return None
     shown = SHOWN if result.positive is None else SHOWN_OF_POSITIVE
