@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,7 @@ from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.ragged import Ragged, list_values
 from seqclf.errors import InputError
 
-if TYPE_CHECKING:
-    from seqclf.bundle.model import BundleModel
-
+BundleModel = Any  # which imports this file
 RUNNING_ROWS = 1024  # rows of a window, each of which becomes many lines
 
 
