@@ -16,6 +16,7 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, Result, SequencePrediction, no_prediction, predictions_table, row_ids
 from seqclf.bundle.python_rows import PythonRows
 from seqclf.bundle.reference_data import PredictedRows, ReferenceData
+from seqclf.bundle.running import RUNNING_ROWS, after_each_event, running_outputs, running_reader
 from seqclf.bundle.sequence_reader import MemoryEstimate, ReaderLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, empty_outputs, open_session, runs_on_gpu, thread_count
 from seqclf.bundle.step_model import HALTED, STEP, Read, StepModel, open_step
@@ -65,9 +66,11 @@ class BundleModel:
         threads: int | None = None,
         threshold: str | float | None = None,
         embeddings: bool = False,
+        running: bool = False,
     ):
         self.folder = folder = Path(folder)
-        options = {"device": device, "threads": threads, "threshold": threshold, "embeddings": embeddings}
+        options = {"device": device, "threads": threads, "threshold": threshold}
+        options |= {"embeddings": embeddings, "running": running}
         self._opened = type(self), folder.absolute(), options  # what opens the same classifier again
         self.device, self.threads = device, thread_count(threads)
         # `read_bundle` compares the hash of every file before any file is parsed.
@@ -93,7 +96,8 @@ class BundleModel:
         self.may_halt = HALTED in self.manifest.get("step", {"outputs": ()})["outputs"]
         self.reader = self._open_reader(files[MODEL])
         self.reader = self.embedding_reader() if embeddings else self.reader
-        self.extra = self.reader.extra
+        self.running_reader = running_reader(self) if running else None
+        self.extra = running_outputs(self) if running else self.reader.extra
         may_outgrow = self.reader.open_step is None and not runs_on_gpu(self.reader.session)
         self.memory_estimate = MemoryEstimate(files[MODEL], folder, self.specs) if may_outgrow else None
         self.provider: str = self.reader.session.provider
@@ -127,7 +131,7 @@ class BundleModel:
     def open_step(self) -> StepModel:
         """Open the model that reads chunks of tokens."""
         if self._step is None:
-            remedy = "recurrent ones do not, if trained with model.bidirectional=false and model.members=1"
+            remedy = "train with model=lstm model.bidirectional=false model.members=1"
             raise InputError(f"bundle={self.folder}", "its model reads whole sequences only", remedy)
         return open_step(self.folder, self.manifest, self.specs, device=self.device, content=self._step)
 
@@ -165,7 +169,8 @@ class BundleModel:
 
     def windows(self, source: Source, columns: LabelColumns = NO_LABELS) -> Iterator[Window]:
         """Read a source in windows of `WINDOW_ROWS` rows, for `predict_batch`. See `source_windows`."""
-        return source_windows(self.schema, source, columns, verb="predicting", unit="rows", window_rows=WINDOW_ROWS)
+        size = RUNNING_ROWS if self.running_reader else WINDOW_ROWS
+        return source_windows(self.schema, source, columns, verb="predicting", unit="rows", window_rows=size)
 
     def table_source(self, data: Any) -> Source:
         """Return a source that reads the rows of a table (see `windows.table_source`), or of the file of a path."""
@@ -237,11 +242,15 @@ class BundleModel:
         """Predict one window. Return the output table of the predict command, and the counts of rows and tokens.
 
         Windows may be predicted in any order and in any process. `columns`: canonical columns (see `Window.columns`).
-        `first_row`: number of the first row, from 1; without a column `id`, row numbers are the ids.
+        `first_row`: number of the first row, from 1; without a column `id`, row numbers are the ids. If
+        `running`, the table has a line for each event.
         """
-        predictions = self.predict_columns(columns, sample)
-        table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
-        return Result(table, predictions.counts)
+        predictions, ids = self.predict_columns(columns, sample), row_ids(columns, first_row)
+        counts = predictions.counts
+        if self.running_reader is not None:
+            predictions, rows = after_each_event(self, predictions, columns)
+            ids = ids.take(pa.array(rows))
+        return Result(predictions_table(predictions, self.classes, self.labels, ids), counts)
 
     def predict_windows(
         self, source: Source, sample: RowSample | None = None, run: RunWindows = run_windows
@@ -311,8 +320,9 @@ class BundleModel:
 
     def read(self, sequences: Ragged, reader: WholeSequences | None = None) -> Read:
         """Return the logits (N, C) of encoded sequences, and the other outputs."""
-        limits = ReaderLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
-        return read_sequences(reader or self.reader, sequences, len(self.classes), limits)
+        reader = reader or self.reader
+        limits = ReaderLimits.of(reader.session, self.threads, by_chunks=self.may_halt or reader.each)
+        return read_sequences(reader, sequences, len(self.classes), limits)
 
 
 def _reopened(kind: type[BundleModel], folder: Path, options: dict[str, Any], digest: str) -> BundleModel:

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle import explanation
-from seqclf.bundle.drift import InputLimits, RowSample
+from seqclf.bundle.drift import NO_LIMITS, InputLimits, RowSample
 from seqclf.bundle.explanation import Explanation
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction, predictions_schema, require_usable, to_library
+from seqclf.bundle.running import RUNNING_ROWS, running_outputs, running_reader
 from seqclf.bundle.soundness import CheckedBundle, Soundness, examine
 from seqclf.bundle.stream import Stream
 from seqclf.bundle.windows import id_type
@@ -36,17 +37,18 @@ class Classifier(BundleModel):
     classifier.predict([[3, 1, 4]])[0]["prediction"]
     classifier.predict_proba(frame)             # (N, C), in the order of classes_
     classifier.embed(frame)                     # (N, D), the vectors before the output layer
+    classifier.running(frame)                   # a row per event, with the score after it
     classifier.explain(frame)                   # a row per token, with its contribution
     ```
 
     `predict` takes a table, a list of sequences, or one row. `predict_source` reads files part by part, and
-    `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`).
-    `threads`: number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the
-    positive label is predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see
-    `override_threshold`). `embeddings`: True to add the extra output `embedding` (see `embed`) to predictions, also
-    those of streams. `warnings`: lines, such as why `device="auto"` does not use an existing GPU. A pickled classifier
-    is the path and the digest of its bundle, which is opened again with the same arguments. Raises InputError if the
-    bundle is damaged or has an unsupported format.
+    `predict_columns` takes canonical Arrow columns. `device`: "auto", "cpu" or "cuda" (see `open_session`). `threads`:
+    number of CPU threads, None for one thread per core. `threshold`: lowest probability at which the positive label is
+    predicted, or "argmax". With `threshold=None`, the decision of the bundle is used (see `override_threshold`).
+    `embeddings`: True to add the extra output `embedding` (see `embed`) to predictions, also those of streams.
+    `running`: True to predict tables after each event. `warnings`: lines, such as why `device="auto"` does not use an
+    existing GPU. A pickled classifier is the path and the digest of its bundle, which is opened again with the same
+    arguments. Raises InputError if the bundle is damaged or has an unsupported format.
     """
 
     def __repr__(self) -> str:
@@ -119,6 +121,22 @@ class Classifier(BundleModel):
             found = self.predict_columns(columns, reader=reader)
             parts.append(np.where(found.lengths[:, None] > 0, found.extra[EMBEDDING], np.float32(np.nan)))
         return np.concatenate([reader.extra[EMBEDDING], *parts])
+
+    def running(self, data: Any) -> Any:
+        """Return the score after each event, in a table with a row for each event, as of `predict running=true`.
+
+        `data`: see `predict`; for sequences in Python, the result is an Arrow table whose `id` is their number from 1.
+        Raises InputError for a bundle without `step.onnx`, and if scores depend on later events (`scale: sequence`,
+        `data.truncate=keep_last`).
+        """
+        opened = object.__new__(type(self))
+        vars(opened).update(vars(self), running_reader=running_reader(self), extra=running_outputs(self))
+        rows, _ = self._rows_of(data)
+        if rows is None:
+            return predict_table(opened, data, NO_LIMITS)
+        parts = zip(range(1, len(rows) + 1, RUNNING_ROWS), self.row_columns(rows, RUNNING_ROWS), strict=True)
+        tables = [opened.predict_batch(columns, first).table for first, (columns, _) in parts]
+        return pa.Table.from_batches(tables, table_schema(opened, None))
 
     def _columns_of(self, data: Any) -> Iterator[pa.RecordBatch]:
         rows, _ = self._rows_of(data)
@@ -195,6 +213,7 @@ def predict_table(classifier: BundleModel, data: Any, limits: InputLimits) -> An
     names = [] if source.table is None else source.table.schema.names
     all_columns = table_schema(classifier, None).names
     same_rows = source.table is not None and source.query is None and not schema.group_by
+    same_rows = same_rows and classifier.running_reader is None
     # Without an id column, the result has row numbers as ids, but only if the rows may differ from the input rows.
     columns = all_columns[1:] if same_rows and schema.id not in names else all_columns
     own = schema.id or (schema.group_by[0] if len(schema.group_by) == 1 else "id")

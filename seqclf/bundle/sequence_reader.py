@@ -82,6 +82,7 @@ class WholeSequences:
         self.open_step = None if open_step is None else cache(open_step)
         long_row = MAX_TOKENS_ON_GPU if runs_on_gpu(session) else LONG_ROW
         self.long_row, self.chunk = (CHUNK, CHUNK) if halts else (long_row, LONG_ROW_CHUNK)
+        self.each = False  # True to return results after each token
         self._one_long_row = Lock()  # because each may take all memory that `MemoryEstimate` allows
 
     def with_output(self, extra: Mapping[str, np.ndarray]) -> WholeSequences:
@@ -91,6 +92,8 @@ class WholeSequences:
         return reader
 
     def __call__(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray) -> Read:
+        if self.each and self.open_step is not None:
+            return read_chunks(self.open_step(), fields, lengths, None)
         arrays = {**{name: fields[name] for name in self.inputs}, "lengths": lengths}
         if lengths.max() <= self.long_row:
             return self._run(arrays)
@@ -117,18 +120,21 @@ def batches_by_length(lengths: np.ndarray, max_tokens: int) -> list[np.ndarray]:
 
 
 def read_sequences(read: WholeSequences, sequences: Ragged, classes: int, limits: ReaderLimits) -> Read:
-    """Return the results of N encoded sequences, in their order, from batches of similar length."""
-    logits = np.empty((len(sequences), classes), np.float32)
-    extra = {name: np.empty((len(sequences), *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
+    """Return the results of N encoded sequences, or of their S tokens, in order, from batches of similar length."""
+    size = int(sequences.offsets[-1]) if read.each else len(sequences)
+    logits = np.empty((size, classes), np.float32)
+    extra = {name: np.empty((size, *empty.shape[1:]), empty.dtype) for name, empty in read.extra.items()}
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
     def read_batch(rows: np.ndarray) -> int:
         with explain_run_errors(MODEL, sequences.lengths[rows]):
             result = read(*pad(sequences, rows))
-            require_shape(MODEL, result.logits, len(rows), classes)
-            logits[rows] = result.logits
+            ends = sequences.offsets
+            places = np.concatenate([np.arange(*ends[row : row + 2]) for row in rows]) if read.each else rows
+            require_shape(MODEL, result.logits, len(places), classes)
+            logits[places] = result.logits
             for name, values in extra.items():
-                values[rows] = result.extra[name]
+                values[places] = result.extra[name]
         return len(rows)
 
     workers = min(limits.workers, len(batches))

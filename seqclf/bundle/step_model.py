@@ -98,9 +98,14 @@ class Read(NamedTuple):
     extra: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
-def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int) -> Read:
-    """Run the model on padded sequences, in chunks of `chunk` tokens, until each sequence halts or ends."""
+def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int | None) -> Read:
+    """Run the model on padded sequences, in chunks of `chunk` tokens, until each sequence halts or ends.
+
+    None: return the results after each of their S tokens, end to end; a sequence that halts keeps its last ones.
+    """
     rows, states, start = np.arange(len(lengths)), model.start(len(lengths)), 0
+    ends, each, chunk = np.cumsum(lengths), chunk is None, chunk or 1
+    last = np.zeros(ends[-1], np.int64)  # place of the last result, for each token
     found: dict[str, np.ndarray] = {}
     while len(rows):
         part = {
@@ -108,10 +113,14 @@ def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.
             for name, values in fields.items()
         }
         result = model.run(part, np.minimum(lengths[rows] - start, chunk), states)
-        done = result.halted | (lengths[rows] <= start + chunk)
+        places = (ends - lengths)[rows] + start if each else rows
+        last[places] = places
         for name, values in {"logits": result.logits, **result.extra}.items():
-            found.setdefault(name, np.empty((len(lengths), *values.shape[1:]), values.dtype))[rows[done]] = values[done]
-        left = ~done
+            size = len(last) if each else len(lengths)
+            found.setdefault(name, np.empty((size, *values.shape[1:]), values.dtype))[places] = values
+        left = ~result.halted & (lengths[rows] > start + chunk)
         rows, states = rows[left], [values[left] for values in result.states]
         start += chunk
+    if each:
+        found = {name: values[np.maximum.accumulate(last)] for name, values in found.items()}
     return Read(found.pop("logits"), found)

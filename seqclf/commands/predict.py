@@ -97,8 +97,9 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         raise InputError(None, "give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
-    if config.embeddings and config.explain:
-        raise InputError("embeddings=true", "is for predictions", "remove explain or embeddings")
+    for key in ("embeddings", "running"):
+        if getattr(config, key) and config.explain:
+            raise InputError(f"{key}=true", "is for predictions", f"remove explain or {key}")
     _check_engine(config)
     # Check the output path first, because the prediction may take hours.
     if config.output is not None:
@@ -110,6 +111,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         threads=1 if on_ray else config.threads,
         threshold=config.threshold,
         embeddings=config.embeddings,
+        running=config.running,
     )
     for line in classifier.warnings:
         show_note(line)
@@ -122,7 +124,8 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
 def _check_engine(config: PredictConfig) -> None:
     """Raise InputError for a setting that the chosen `engine`, or a prediction of one sequence, does not support."""
     limits = [key for key in ("max_refused", "max_far", "max_drift") if getattr(config, key, None) is not None]
-    for key in [*limits, *["engine=ray"] * (config.engine == "ray")] if config.sequence is not None else []:
+    limits += ["engine=ray"] * (config.engine == "ray") + ["running=true"] * config.running
+    for key in limits if config.sequence is not None else []:
         raise InputError(key, "is for files", f"give input=FILE, or remove {key}")
     if config.engine == "ray":
         return
@@ -154,7 +157,7 @@ def predict_text(classifier: Classifier, text: str, by_field: bool | None = None
 
 
 def predict_file(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> PredictedFile:
-    """Predict every row of `input`, and write one output row per input row, in the same order.
+    """Predict every row of `input`, and write one output row per input row, or per event if `running`, in order.
 
     `by_field`: None to predict; True or False to explain. An explanation has one output row per token. Raises
     LimitError, and writes nothing, if the rows exceed a limit.
@@ -225,7 +228,7 @@ def _ray_engine(classifier: Classifier, config: PredictConfig, by_field: bool | 
 
     device = "cuda" if config.device == "cuda" else "cpu"
     settings = {"threads": config.threads or 1, "device": device, "threshold": config.threshold}
-    settings |= {"embeddings": config.embeddings}
+    settings |= {"embeddings": config.embeddings, "running": config.running}
     with ray_engine(classifier, settings, by_field, **config.ray.model_dump()) as actors:
         yield actors
 

@@ -26,7 +26,7 @@ from seqclf.report.score_tables import (
     verdict_section,
     weighted_section,
 )
-from seqclf.report.threshold import threshold_section
+from seqclf.report.threshold import first_alerts_section, threshold_section
 from seqclf.report.training_record import epochs_section, provenance_section
 from seqclf.report.verdict import verdict_of
 from seqclf.system import progress
@@ -53,6 +53,7 @@ PARTS = (  # in the order of the description
     Part(confusion_section, (PAGE,)),
     Part(classes_section, (PAGE,)),
     Part(lengths_section, (PAGE, CARD)),
+    Part(first_alerts_section, (PAGE,)),
     Part(periods_section, (PAGE,)),
     Part(periods_table, (TERMINAL,)),
     Part(calibration_section, (PAGE,)),

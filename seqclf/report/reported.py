@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqclf.bundle.explanation import explain_shown
+from seqclf.bundle.running import FirstAlerts, first_alerts
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.scoring import MAX_MISTAKES
 from seqclf.config.build import Trust, require_trusted
@@ -19,6 +20,7 @@ from seqclf.data.prepare_data import prepare
 from seqclf.data.ragged import row_inputs
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
+from seqclf.data.storage.store import sample_split
 from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.evaluation.holdout import hold_out
@@ -32,6 +34,7 @@ from seqclf.settings.decision_settings import DecisionOptions
 from seqclf.system import progress
 from seqclf.system.version import package_versions
 
+RUNNING_TOKENS = 200_000  # tokens of the rows that are read again after each token
 HOW = {  # value of data.split.by → description of the split
     "random": "at random",
     "distinct": "equal sequences together",
@@ -60,15 +63,16 @@ class Reported:
     """Everything that a page, the terminal or a model card may show.
 
     `result`: with its scored rows for a page. `facts`: epochs, warnings and config of a run. `mistakes`: the worst
-    misclassified rows. `created`: time of the description. `sources`: dict split → source of its rows. `bundle`: folder
-    of the evaluated bundle (an exported model). `periods`: slices of the split by time. `against`: another model on the
-    same rows. `manifest`: that of the exported model, for its card.
+    misclassified rows. `first_alerts`: of a bundle with `step.onnx`. `created`: time of the description. `sources`:
+    dict split → source of its rows. `bundle`: folder of the evaluated bundle (an exported model). `periods`: slices of
+    the split by time. `against`: another model on the same rows. `manifest`: that of the exported model, for its card.
     """
 
     title: str = ""
     result: RunResult
     facts: Facts = field(default_factory=Facts)
     mistakes: Sequence[Mistake] = ()
+    first_alerts: FirstAlerts | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     created: datetime | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -120,17 +124,18 @@ def of_run(run: Path, dataset: Dataset | None, result: RunResult, facts: Facts) 
 
     The worst errors show the contributions of their tokens if the run has a bundle.
     """
-    data, mistakes = facts.settings["data"], list[Mistake]()
+    data, mistakes, alerts = facts.settings["data"], list[Mistake](), None
     if dataset is not None and not _is_data_of(dataset, result):
         show_note("the report shows no rows: the data is not that of the run any more")
     elif dataset is not None:
         with progress.stage("explaining the worst errors"):
-            mistakes = _run_mistakes(dataset, result, run / "bundle" if (run / "bundle").is_dir() else None)
+            mistakes, alerts = _read_again(dataset, result, run / "bundle" if (run / "bundle").is_dir() else None)
     return Reported(
         title=data_title(data["name"], data.get("train")),
         result=result,
         facts=facts,
         mistakes=mistakes,
+        first_alerts=alerts,
         versions=package_versions(),
         created=datetime.now().astimezone(),
         sources=split_sources(data),
@@ -145,12 +150,17 @@ def _is_data_of(dataset: Dataset, result: RunResult) -> bool:
     return bool((rows.labels == scored.labels).all())
 
 
-def _run_mistakes(dataset: Dataset, result: RunResult, bundle: Path | None) -> list[Mistake]:
+def _read_again(dataset: Dataset, result: RunResult, bundle: Path | None) -> tuple[list[Mistake], FirstAlerts | None]:
     try:
         classifier = None if bundle is None else Classifier(bundle, device="cpu")
     except InputError as error:  # such as a bundle of another version, of which the scores are known
         show_note(f"the worst errors are not explained: {error}")
         classifier = None
+    alerts = None
+    if classifier is not None:
+        classifier.decision = result.decision  # `evaluate run=` may choose another
+        some = sample_split(dataset.splits[result.split], RUNNING_TOKENS, 0)
+        alerts = first_alerts(classifier, some.sequences, some.labels)
     split, predicted = dataset.splits[result.split], result.judged.predicted(result.decision)
 
     def described(row: int) -> DescribedRow:
@@ -159,7 +169,7 @@ def _run_mistakes(dataset: Dataset, result: RunResult, bundle: Path | None) -> l
         found = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
         return found if classifier is None else explain_shown(classifier, found, tokens, int(predicted[row]))
 
-    return worst_mistakes(result, described)
+    return worst_mistakes(result, described), alerts
 
 
 def split_sources(data: Mapping[str, Any]) -> dict[str, str]:

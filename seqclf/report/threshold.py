@@ -21,6 +21,7 @@ from seqclf.report.charts import MARGIN, precision_recall
 from seqclf.report.reported import Reported
 from seqclf.report.score_tables import MAX_LABEL_CHARACTERS, score_columns
 from seqclf.report.verdict import CROSS_VALIDATED
+from seqclf.system.durations import duration_text
 
 PICKED = (
     "Each line is what seqclf evaluate gives for its target, on average on the left, and {confidence:.0%} sure with "
@@ -49,6 +50,22 @@ class OperatingPoint(NamedTuple):
     recall: float
     precision: float | None
     alerts: float
+
+
+def first_alerts_section(reported: Reported) -> Section | None:
+    """Return when the first alert of found positive rows comes, None where nothing tells it."""
+    alerts, label = reported.first_alerts, shortened(reported.result.positive, MAX_LABEL_CHARACTERS)
+    if alerts is None or not len(alerts.found):
+        return None
+    names = {"events read": number, "events before the end": number, "time before the end": duration_text}
+    quartiles = np.quantile(alerts.found, (0.25, 0.5, 0.75), axis=0, method="lower").T.tolist()
+    lines = zip(names.items(), quartiles, strict=True)
+    rows: list[list[object]] = [[name, *map(show, each)] for (name, show), each in lines if np.isfinite(each).all()]
+    caption = f"The first alert of {number(len(alerts.found))} found rows of {label} on {reported.split}"
+    counts = f"{number(alerts.taken_back)} of {number(alerts.negatives)} other rows"
+    text = f"{counts} have an alert on the way (predict running=true) and none at the end."
+    columns = {"": "text", **dict.fromkeys(("first quartile", "median", "third quartile"), "number")}
+    return Section("First alerts", [Table(columns, rows, caption=caption), Text(text)])
 
 
 def threshold_section(reported: Reported) -> Section | None:

@@ -117,6 +117,8 @@ class PredictConfig(CommandOptions):
     there are several; tokens: of whole tokens only, which is faster"""
     embeddings: bool = False
     """true: write the vector that the output layer reads of each row too, the column embedding"""
+    running: bool = False
+    """true: write a row per event: the prediction from the events so far, of bundles with step.onnx"""
     device: Device = "auto"
     """cpu, cuda, or auto: cuda where there is an NVIDIA device and CUDA starts"""
     threshold: ThresholdOption = None

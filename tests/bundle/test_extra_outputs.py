@@ -167,6 +167,19 @@ def test_a_stream_stops_where_a_sequence_halts(adaptive):
             assert stream.read({key: ["b"]})[key] == last, "a prediction that is final"
 
 
+def test_running_scores_keep_the_last_of_a_sequence_that_halts(adaptive):
+    task, classifier, rows = adaptive
+    lines, start = classifier.running(rows).to_pylist(), 0
+    assert len(lines) == sum(map(len, rows))
+    for row in rows:
+        for stop in range(1, len(row) + 1, 5):
+            probabilities, tokens_read = expected(task, classifier, row[:stop])
+            line = lines[start + stop - 1]
+            assert line["probability"] == pytest.approx(probabilities.max(), abs=1e-5)
+            assert line["tokens_read"] == tokens_read
+        start += len(row)
+
+
 def test_the_embedding_is_what_the_output_layer_reads(adaptive, monkeypatch):
     task, classifier, rows = adaptive
     weight, bias = (values.detach().double().numpy() for values in task.model.output.parameters())

@@ -3,22 +3,30 @@
 import copy
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from bundle.conftest import sequences_of
 from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_signed
 from onnx import numpy_helper
 from support.untrained_task import export_table
 
-from seqclf.bundle import parity, sequence_reader
+from seqclf.bundle import model, parity, sequence_reader
+from seqclf.bundle.journal import Journal
 from seqclf.bundle.manifest import read_bundle
+from seqclf.bundle.running import first_alerts
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step
+from seqclf.commands.predict import predict_file
+from seqclf.data.encoding.encoders import encode
+from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
+from seqclf.evaluation.decision import Decision
 
 FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention"}
 
@@ -114,6 +122,66 @@ def test_a_stream_predicts_what_whole_sequences_give(forward):
     assert len(stream) == len(sequences) - 1
 
 
+def test_running_scores_are_those_of_the_events_so_far(forward):
+    folder, sequences = forward
+    classifier = Classifier(folder, device="cpu", threads=2)
+    table = classifier.running([*sequences, {"shop": [], "amount": []}]).to_pylist()
+    prefixes = [part(entry, 0, stop) for entry in sequences for stop in range(1, len(entry["shop"]) + 1)]
+    expected = classifier.predict(prefixes)
+    assert [line["position"] for line in table[:-1]] == [len(prefix["shop"]) for prefix in prefixes]
+    for line, prefix in zip(table[:-1], expected, strict=True):
+        assert line["prediction"] == prefix["prediction"]
+        assert line["probability"] == pytest.approx(prefix["probability"], abs=1e-5)
+    assert table[-1]["id"] == len(sequences) + 1 and table[-1]["error"] and table[-1]["probability"] is None
+
+
+def test_a_killed_running_prediction_goes_on(forward, tmp_path, monkeypatch):
+    folder, sequences = forward
+    pq.write_table(pa.Table.from_pylist(sequences), tmp_path / "new.parquet")
+    classifier = Classifier(folder, device="cpu", threads=1, running=True)
+    monkeypatch.setattr(model, "RUNNING_ROWS", 8)
+    config = SimpleNamespace(input=str(tmp_path / "new.parquet"), output=str(tmp_path / "out.parquet"), engine="local")
+    expected = predict_file(classifier, config).to_dict()
+    content, write = (tmp_path / "out.parquet").read_bytes(), Journal._write
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == sum(len(entry["shop"]) for entry in sequences)
+
+    def stop(written, *arguments):
+        write(written, *arguments)
+        if written.count == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Journal, "_write", stop)
+        predict_file(classifier, config)
+    windows = []
+    monkeypatch.setattr(Journal, "_write", lambda *arguments: (windows.append(1), write(*arguments)))
+    assert predict_file(classifier, config).to_dict()["rows"] == expected["rows"]
+    assert len(windows) == len(sequences) / 8 - 2 and (tmp_path / "out.parquet").read_bytes() == content
+
+
+def test_first_alerts_are_those_of_the_running_table(forward):
+    folder, sequences = forward
+    classifier = Classifier(folder, device="cpu", threads=1)
+    classifier.decision = Decision(positive="k1")
+    alerts = classifier.running(sequences).to_pandas()
+    labels = np.arange(len(sequences)) % 3
+    encoded = encode(classifier.encoders, next(classifier.row_columns(sequences))[0], NO_TRUNCATION).sequences
+    found = first_alerts(classifier, encoded, labels)
+    groups = [group["alert"].to_numpy() for _, group in alerts.groupby("id")]
+    ends = [each[-1] for each in groups]
+    expected = [
+        (each.argmax() + 1, len(each) - 1 - each.argmax())
+        for each, label in zip(groups, labels, strict=True)
+        if label == 1 and each[-1]
+    ]
+    assert found.found[:, :2].tolist() == [list(each) for each in expected] and np.isnan(found.found[:, 2]).all()
+    assert found.negatives == (labels != 1).sum()
+    assert found.taken_back == sum(
+        any(each) and not end and label != 1 for each, end, label in zip(groups, ends, labels, strict=True)
+    )
+    assert 0 < alerts["alert"].mean() < 1
+
+
 def test_refused_tokens_leave_a_stream_as_it_was(forward):
     folder, sequences = forward
     stream = Classifier(folder, device="cpu", threads=1).stream()
@@ -125,7 +193,9 @@ def test_refused_tokens_leave_a_stream_as_it_was(forward):
 
 
 def test_streams_that_cannot_be_are_refused(exported, forward, monkeypatch):
-    with pytest.raises(InputError, match=r"reads whole sequences only; recurrent ones do not"):
+    with pytest.raises(
+        InputError, match=r"reads whole sequences only; train with model=lstm model.bidirectional=false"
+    ):
         Classifier(exported("card").folder, device="cpu").stream()
     classifier = Classifier(forward[0], device="cpu", threads=1)
     monkeypatch.setattr(type(classifier.encoders["amount"]), "encodes_token_by_token", False)

@@ -66,6 +66,7 @@ class FieldEncoder(ABC):
     # How reports show this field alone: a strip of ids, a chart of `original_values`, or the texts of `token_columns`.
     form: ClassVar[Literal["strip", "chart", "text"]] = "text"
     encodes_token_by_token: bool = False  # True if the encoding of a token does not depend on other tokens
+    looks_ahead: bool = False  # True if it depends on later tokens
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, or None if the field is not a tree
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
 

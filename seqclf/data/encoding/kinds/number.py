@@ -88,7 +88,8 @@ class NumberEncoder(NumberColumn):
         self.since: str | None = self.option("since")
         self.channels = self.width * (2 if self.since else 1)  # number of scaled channels, without masks
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
-        self.levels = unit_levels(self.width) if self.scale == "sequence" else None
+        self.looks_ahead = self.scale == "sequence"
+        self.levels = unit_levels(self.width) if self.looks_ahead else None
         self.within = np.ones(self.channels)
 
     def check_references(self, kinds: Mapping[str, str]) -> None:

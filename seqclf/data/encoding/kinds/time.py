@@ -170,6 +170,12 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
+    def original_times(self, seconds: np.ndarray) -> np.ndarray:
+        """Return canonical times (S,) as datetime64 in UTC, those of the clock `any` as numbers in the field's unit."""
+        if self.option("clock") == casts.ANY:
+            return seconds / casts.UNITS[self.option("unit")]
+        return np.round(seconds * 1e6).astype("datetime64[us]")
+
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the gap of each token as text, such as +5 s."""
         return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self.gaps_of(fields).tolist()]
