@@ -81,7 +81,7 @@ def is_alert(classifier: BundleModel, predicted: np.ndarray) -> np.ndarray:
 
 
 class FirstAlerts(NamedTuple):
-    """Where the H found positive rows of a sample first get an alert.
+    """First alerts of the H found positive rows of a sample.
 
     `found`: (H, 3) events up to it, events after it, and seconds from it to the last event, NaN without times.
     `taken_back`: number of the `negatives` with an alert on the way and none at the end.

@@ -17,6 +17,8 @@ LONG = 6  # tokens from which `Overflowing` has no finite logits
 
 
 class Overflowing:
+    each = False
+
     def __init__(self, reader, value):
         self.reader, self.value = reader, value
         self.session, self.extra = reader.session, reader.extra
@@ -49,7 +51,7 @@ def test_a_stream_refuses_logits_that_are_not_finite(classifier):
 @pytest.mark.parametrize("shape", [(1, 3), (4, 1), (4, 2), (3,)])
 def test_logits_of_another_shape_are_one_line_and_not_spread_over_the_rows(shape):
     class Reader:
-        file, session, extra = "model.onnx", None, {}
+        file, session, extra, each = "model.onnx", None, {}, False
 
         def __call__(self, fields, lengths):
             return Read(np.zeros(shape, np.float32))

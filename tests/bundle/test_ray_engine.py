@@ -212,7 +212,9 @@ def test_a_bundle_that_was_replaced_is_not_sent(classifier, copy_bundle):
     ("engine", "sequence", "actors", "where"), [("ray", "[1]", None, "engine=ray"), ("local", None, 2, "ray.actors=2")]
 )
 def test_settings_of_another_engine_are_refused(engine, sequence, actors, where):
-    settings = SimpleNamespace(engine=engine, sequence=sequence, ray=SimpleNamespace(address=None, actors=actors))
+    settings = SimpleNamespace(
+        engine=engine, sequence=sequence, running=False, ray=SimpleNamespace(address=None, actors=actors)
+    )
     with pytest.raises(InputError) as refused:
         _check_engine(settings)
     assert refused.value.where == where

@@ -20,7 +20,7 @@ class Sums:
     """A model whose only logit is the sum of the tokens. `before`: called with the tokens of each batch."""
 
     file = "model.onnx"
-    session = None
+    session, each = None, False
 
     def __init__(self, before=lambda values: None):
         self.before, self.extra = before, {"tokens": np.empty(0, np.int64)}
