@@ -228,7 +228,7 @@ def effective_proportion(hits: np.ndarray, weights: np.ndarray) -> tuple[float, 
     total, squares = float(weights.sum()), float(weights @ weights)
     if not total:
         return 0.0, 0.0
-    share, count = float(weights @ hits / total), total**2 / squares
+    share, count = min(1.0, float(weights[hits].sum()) / total), total**2 / squares
     spread = float(weights**2 @ (hits - share) ** 2) / total**2
     if spread > 0:
         count = min(count, share * (1 - share) / spread)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 RANKING_METRICS = ("average_precision", "auroc")
+TINY = np.finfo(np.float64).tiny  # smaller numbers may be flushed to 0
 SURE = 1e-6  # below this sum of the other probabilities, 1 - p has lost digits
 
 
@@ -17,7 +18,7 @@ def ranking_scores(probabilities: np.ndarray) -> np.ndarray:
     scores = -np.log1p(-np.minimum(others, 1 - 1e-16))
     others[rows, top] = 0.0
     rest = others.sum(axis=1)
-    scores[rows, top] = np.where(rest < SURE, -np.log(np.maximum(rest, 5e-324)), scores[rows, top])
+    scores[rows, top] = np.where(rest < SURE, -np.log(np.maximum(rest, TINY)), scores[rows, top])
     return scores
 
 

@@ -83,6 +83,13 @@ def test_more_spread_of_the_weights_gives_wider_intervals():
     assert block.weight == pytest.approx(weights.sum())
 
 
+def test_intervals_of_rows_that_are_all_right_or_all_wrong_end_there():
+    labels, _, weights = draw(5751)
+    for predicted, place in ((labels, 1), (1 - labels, 0)):
+        of_label = metric_intervals(labels, predicted, np.eye(2)[labels], NAMES, "yes", weights=weights / 7).positive
+        assert of_label.recall[place] == place and 0.9 < abs(place - 1 + of_label.recall[1 - place]) <= 1
+
+
 @pytest.mark.parametrize("depends", [False, True])
 @pytest.mark.parametrize(("rows", "recall"), [(60, 0.7), (200, 0.9)])
 def test_intervals_of_weighted_recall_cover_it(rows, recall, depends):
