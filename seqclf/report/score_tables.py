@@ -207,7 +207,7 @@ def models_table(result: RunResult, others: Sequence[ModelResult]) -> Table:
     """Return a table of the model and others. The deciding metric and what the model adds to each come first."""
     deciding = others[0].comparisons[0]
     names = [name for name in ("auroc", "accuracy", "recall", "loss") if name != deciding.metric]
-    columns = {"": "text", metric_title(deciding.metric): "number", "adds to it": "number"}
+    columns = {"": "text", deciding.title: "number", "adds to it": "number"}
     columns |= {"between": "number interval", **dict.fromkeys(map(metric_title, names), "number")}
 
     def cells(metrics: Metrics) -> list[str]:
@@ -226,7 +226,7 @@ def models_table(result: RunResult, others: Sequence[ModelResult]) -> Table:
 
 def _gain(other: ModelResult) -> str:
     gain = other.comparisons[0]
-    amount = f"{SIGNED(gain.difference)} {metric_title(gain.metric)} ({interval_text((gain.low, gain.high), SIGNED)})"
+    amount = f"{SIGNED(gain.difference)} {gain.title} ({interval_text((gain.low, gain.high), SIGNED)})"
     if gain.too_few_groups:
         return "Neither model is shown to be better: a class lies in one group, or nearly so."
     verdict = "better" if gain.is_better else "worse" if gain.is_worse else "not shown to be better"

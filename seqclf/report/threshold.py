@@ -31,7 +31,7 @@ COST = (
     "Picked after reading, the worst line on the left misses its target by {shortfall:.3f} on average over such "
     "samples, and some line on the right misses its target in {missed:.0%} of them."
 )
-NO_COST = "What a pick after reading costs is not known for a precision."
+NO_COST = "What a pick after reading costs is not known for a precision, and by weight."
 IN_ROWS = " * Reached by these rows alone: they are too few for a statement on average."
 POINTS = 100  # number of thresholds taken from the scores of positive rows, and again from the scores of all rows
 # Box of the axes in fractions of the figure. `threshold.js` and `_dot` compute the position of the dot from this box.
@@ -178,17 +178,17 @@ def target_blocks(result: RunResult) -> list[Block]:
             for target, line in lines.items()
         ]
         sure = f", {confidence:.0%} sure"
-        columns = {f"decision.{asked.rule}": "text"} | {
-            f"{name}{end}": "number"
-            for end in ("", sure)
-            for name in ("threshold", "alerts per 1,000", "precision", "recall")
-        }
+        by_weight = asked.weighted is not None and asked.rule == "min_recall"
+        names = ("threshold", "alerts per 1,000", "precision", "recall")
+        headings = [f"{name}{end}" for end in ("", sure) for name in names]
+        headings[3] = "recall by weight" if by_weight else "recall"
+        columns = {f"decision.{asked.rule}": "text", **dict.fromkeys(headings, "number")}
         caption = f"Targets for {shortened(asked.label, MAX_LABEL_CHARACTERS)} on the rows that set the threshold"
         place = next(
             (place for place, line in enumerate(lines.values()) if any(row.asked for row in line.values())), None
         )
         blocks.append(Table(columns, cells, place, caption=caption))
-        cost = cost_of_picking(rows, asked, len(result.decision.targets))
+        cost = None if by_weight else cost_of_picking(rows, asked, len(result.decision.targets))
         text = PICKED.format(confidence=confidence)
         text += NO_COST if cost is None else COST.format(shortfall=cost[0], missed=cost[1])
         text += f" Estimates by cross-validation: {CROSS_VALIDATED}." if asked.basis == FOLDS else ""

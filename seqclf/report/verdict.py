@@ -13,7 +13,6 @@ from seqclf.documents.formatting import probability_text, score, shortened
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.decision import BY_HAND, CHOSEN, FOLDS, Decision, Guarantee
 from seqclf.evaluation.intervals import SIGNED, Interval, LabelIntervals, interval_text
-from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.result import ModelResult, RunResult
 from seqclf.evaluation.slices import Groups
 from seqclf.evaluation.split_result import SplitResult
@@ -271,7 +270,7 @@ def comparison_result(result: RunResult) -> str | None:
         return None
     first, *others = baseline.comparisons
     other = f"{IGNORES_ORDER} ({baseline.kind})"
-    metric = metric_title(first.metric)
+    metric = first.title
     if first.too_few_groups:
         return (
             f"It is not judged against {other}: a class lies in one group, or nearly so ({metric} {first.model:.3f} "
