@@ -26,6 +26,7 @@ from seqclf.evaluation.thresholds import (
     SURE,
     Threshold,
     confidence_each,
+    effective_units,
     find_threshold,
     holds,
     one_of_each,
@@ -242,7 +243,8 @@ def _joint_decision(
         units = float(weights[is_label if is_recall else is_predicted].sum())
         hits = float(weights[is_predicted & is_label].sum())
         # Check the target again, because the thresholds of other classes may have changed after this threshold was set.
-        kept = threshold.statement == ROWS or holds(rule, threshold.statement, hits, units, target, each)
+        one_more = 1.0 if counted is None else units / max(1.0, effective_units(weights, group))
+        kept = threshold.statement == ROWS or holds(rule, threshold.statement, hits, units, target, each, one_more)
         guarantees.append(marks.guarantee(rule, label, target, threshold, conflict=not kept))
     return replace(argmax, rule=rule, offsets=tuple(offsets.tolist()), targets=tuple(guarantees))
 

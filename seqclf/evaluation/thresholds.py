@@ -12,9 +12,11 @@ statistics, and its mean is m k / (n + 1). Ties only make a statement safer. A s
 Several m allow the same number of missed rows, and the largest of these m is the hardest, so the first such m and the
 whole population are checked (`tests/evaluation/test_thresholds.py` compares every m).
 
-With weights of rows, a recall on average is that of the weights: the weight of the found rows with the label is at
-least the target times (W + the mean weight), for a sum W. This is approximate. A sure statement, a precision and a
-budget of alerts count rows.
+With weights w of rows, a recall on average is that of the weights: the weight of the found rows with the label is at
+least the target times W + Σw² / W, for a sum W. The last term, the mean weight of a unit of weight, takes the place of
+the one new row. This is approximate, and says nothing where the rows count as fewer than `MIN_EFFECTIVE` by Kish's
+number, because a heavier row than all of them may then come (simulated in docs/log.md). A sure statement, a precision
+and a budget of alerts count rows.
 
 Rows of one group are not independent. A sure statement counts one random row of each group. The others give each of G
 groups the weight 1 / (G + 1), shared by its rows.
@@ -36,6 +38,7 @@ CANDIDATES = 20  # number of thresholds that are tested for a sure precision
 LOGIT_NOISE = 1e-4  # largest difference of a logit between PyTorch and ONNX Runtime, or between two batches
 SEED = 0  # seed of the random draw of one row from each group
 TOLERANCE = 1e-9  # of sums of weights
+MIN_EFFECTIVE = 20  # Kish's number of weighted units that a recall on average takes
 
 
 @dataclass(frozen=True)
@@ -77,15 +80,20 @@ def find_threshold(
         return threshold_of_least_cost(scores, truth, target, weights)
     sure, at_mean = RULES[rule]
     is_counted = truth | (rule != "min_recall")
-    weights = unit_weights(is_counted, group, weights if rule == "min_recall" else None)
+    given = weights if rule == "min_recall" else None
+    weights = unit_weights(is_counted, group, given)
     units = round(float(weights.sum()))
+    one_more = 1.0 if given is None else units / max(1.0, effective_units(weights, group))
+    is_steady = given is None or units >= MIN_EFFECTIVE * one_more
     if confidence is not None:
         drawn = np.ones(len(scores), bool) if group is None else one_of_each(np.flatnonzero(is_counted), group)
         drawn |= ~is_counted
         if (value := sure(scores[drawn], truth[drawn], target, confidence)) is not None:
             return Threshold(value, SURE, _counted(rule, units, drawn & (scores > value)))
     needed = rows_needed(rule, target, confidence)
-    for statement, spare in ((AVERAGE, 1), (ROWS, 0)):
+    if not is_steady and confidence is None:
+        needed = _ceil(MIN_EFFECTIVE * one_more)
+    for statement, spare in ((AVERAGE, one_more), (ROWS, 0.0))[not is_steady :]:
         if units and (value := at_mean(scores, truth, weights, target, spare)) is not None:
             rows = _counted(rule, units, weights[scores > value])
             return Threshold(value, statement, rows, needed if (statement, confidence) != (AVERAGE, None) else None)
@@ -111,6 +119,12 @@ def unit_weights(is_counted: np.ndarray, group: np.ndarray | None, weights: np.n
         found = np.where(is_counted, 1 / np.maximum(sizes[group], 1), 0.0)
     total = 0.0 if weights is None else float(found @ weights)
     return found if weights is None or not total else found * weights * (found.sum() / total)
+
+
+def effective_units(weights: np.ndarray, group: np.ndarray | None) -> float:
+    """Return Kish's effective number of the units of weights (N,), (sum u)² / sum u² for weights u of units, or 0."""
+    units = weights if group is None else np.bincount(group, weights)
+    return float(units.sum() ** 2 / (units @ units)) if units.any() else 0.0
 
 
 def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
@@ -179,11 +193,22 @@ def rows_needed(rule: str, target: float, confidence: float | None) -> int | Non
     return _ceil((target if rule == "min_recall" else 1) / (1 - target))
 
 
-def holds(rule: str, statement: str, hits: float, units: float, target: float, confidence: float | None = None) -> bool:
-    """Return True if a statement holds for `hits` of `units` counted units (rows with the label, or alerts)."""
+def holds(
+    rule: str,
+    statement: str,
+    hits: float,
+    units: float,
+    target: float,
+    confidence: float | None = None,
+    one_more: float = 1.0,
+) -> bool:
+    """Return True if a statement holds for `hits` of `units` counted units (rows with the label, or alerts).
+
+    `one_more`: units that a statement on average adds, more than 1 for units of unequal weights.
+    """
     if statement == SURE:
         return SURE_HOLDS[rule](round(hits), round(units), target, confidence or 0.0)
-    spare = 1 if statement == AVERAGE else 0
+    spare = one_more if statement == AVERAGE else 0
     if rule == "min_recall":
         return hits >= target * (units + spare) - TOLERANCE
     return units - hits + spare <= (1 - target) * units + TOLERANCE
@@ -199,10 +224,13 @@ def sure_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence
     return None if rank is None else _lower_for_free(ranked, scores[~truth], float(ranked[rank - 1]))
 
 
-def mean_recall(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int) -> float | None:
+def mean_recall(
+    scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: float
+) -> float | None:
     """Return the highest threshold that a weight of `target` (units + `spare`) reaches, None if there is none.
 
-    `weights`: (N,) of the rows with the label. `spare`: 1 on average, because the new row is one more unit, else 0.
+    `weights`: (N,) of the rows with the label. `spare`: 1 on average, because the new row is one more unit, or more
+    for units of unequal weights; else 0.
     """
     order = np.argsort(-scores[truth], kind="stable")
     ranked, reached = scores[truth][order], np.cumsum(weights[truth][order])
@@ -257,7 +285,9 @@ def sure_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence
     return None if rank is None else float(ranked[rank - 1]) + LOGIT_NOISE
 
 
-def mean_alerts(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int) -> float | None:
+def mean_alerts(
+    scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: float
+) -> float | None:
     """Return the lowest threshold whose alerts have a weight of at most `target` (units + `spare`) - `spare`."""
     order = np.argsort(-scores, kind="stable")
     above = np.cumsum(weights[order]) - weights[order]
@@ -294,7 +324,7 @@ def sure_precision(scores: np.ndarray, truth: np.ndarray, target: float, confide
 
 
 def mean_precision(
-    scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: int
+    scores: np.ndarray, truth: np.ndarray, weights: np.ndarray, target: float, spare: float
 ) -> float | None:
     """Return the lowest threshold at which (wrong alerts + `spare`) / alerts is at most 1 - `target`, None without one.
 
