@@ -77,8 +77,9 @@ def mistakes_section(reported: Reported) -> Section | None:
 
 
 def suspects_section(reported: Reported) -> Section | None:
-    """Return the rows whose label the model contradicts, None without rows of the data."""
-    if not (result := reported.result).rows:
+    """Return the rows whose label the model contradicts, None without rows of the data or their ids."""
+    result = reported.result
+    if not result.rows or any(rows.ids is None for rows in result.rows.values()):
         return None
     found = suspects_of(unseen_rows(result), result.decision, pa.array(result.classes))
     scored, chance, same = (float(found.schema.metadata[key]) for key in (b"rows", b"by_chance", b"same"))

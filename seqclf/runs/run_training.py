@@ -191,7 +191,8 @@ def finished_run(run: Path, config: TrainConfig) -> LoggedRun:
         folder.mkdir()
         write_json(folder / METRICS, shared.to_dict())
         with warned(run):
-            write_run_page(folder / "report.html", folder, None, replace(shared, rows=rows), facts)
+            unnamed = {split: part._replace(ids=None, group_names=None) for split, part in rows.items()}
+            write_run_page(folder / "report.html", folder, None, replace(shared, rows=unnamed), facts)
         result = shared
     page = folder / "report.html"
     return LoggedRun(
