@@ -139,7 +139,7 @@ def check_overrides(overrides: Any) -> None:
 
 def _named_columns(data: DataOptions) -> set[str]:
     """A level of a pandas index becomes a column if its name occurs in the data options."""
-    columns = (data.label, data.id, data.group, data.split.column)
+    columns = (data.label, data.id, data.group, data.split.column, data.weight, data.cost)
     names = {*columns, *data.group_by, *data.order_by, *map(str, data.fields or {})}
     return {name for name in names if name is not None}
 

@@ -118,7 +118,7 @@ def predict_labelled(
         for name, values in predictions.extra.items():
             extra[name].append(values[used])
         if weight is not None:
-            require_weights(WEIGHT, columns.column(WEIGHT), rows)
+            require_weights(WEIGHT, columns.column(WEIGHT), rows, is_used)
             weights.append(columns.column(WEIGHT).to_numpy(zero_copy_only=False)[used])
         if time is not None:
             times.append(columns.column(TIME).to_numpy(zero_copy_only=False)[used])

@@ -146,6 +146,8 @@ def _opened(folder: str, config: EvaluateConfig) -> tuple[Classifier, DataOption
     # With a quote or an encoding that differs from training, the tokens would differ and the metrics would be wrong.
     trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
     missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}
+    if useless := [key for key in ("exclude", "cost") if config.data.get(key) is not None]:
+        raise InputError(f"data.{useless[0]}={config.data[useless[0]]}", "is for trainings", "remove it")
     return classifier, with_generated(DataOptions.build(**{**config.data, **missing, "group_by": schema.group_by}))
 
 
@@ -207,6 +209,9 @@ def _old_model(config: EvaluateConfig, classes: list[str] | None, network: Score
 
 def _chosen(models: list[Scores], settings: dict[str, Any], config: EvaluateConfig) -> list[Scores]:
     """Return scores for the positive label and the split of the config, without the rows that it leaves out."""
+    known = settings.get("data", {}).get("cost") if settings else "cost"  # the column of a file of scores
+    if isinstance(cost := config.decision.get("cost"), str) and cost != known:
+        raise InputError(f"decision.cost={cost}", f"the costs of the rows are those of {known}", "train again")
     if (ignored := config.decision.pop("ignore", None)) is not None:
         models = _without_rows(Path(str(ignored)), models, settings)
     judging = [split for split in models[-1].splits if split not in ("train", THRESHOLD)]

@@ -160,16 +160,19 @@ class _Staging:
 
     def add(self, rows: SourceRows, excluded: ExcludedRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the bad rows."""
-        problems = check_rows(rows.columns, self.schema, self.encoders)
+        problems, kept = check_rows(rows.columns, self.schema, self.encoders), excluded.others(rows.columns)
+        for row in np.flatnonzero(~kept).tolist():  # a row that is left out has no problem
+            problems.first_problems.pop(row, None)
+        usable = problems.usable & kept
         for name in (WEIGHT, COST):
             if name in rows.columns.schema.names:
-                require_weights(name, rows.columns.column(name), rows)
+                require_weights(name, rows.columns.column(name), rows, usable)
         refusals = problems.refusals(rows)
         self.refused += refusals
         self.rows += len(rows.row_numbers)
         self.events += 0 if rows.event_row_numbers is None else len(rows.event_row_numbers)
         columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
-        if not (usable := problems.usable & excluded.others(columns)).all():
+        if not usable.all():
             columns = columns.filter(pa.array(usable))
             row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
         staged = self._staged_columns(columns, row_numbers, file_numbers)

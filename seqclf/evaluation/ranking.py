@@ -30,7 +30,7 @@ def ranking_metrics(
     Each class is ranked against all others. Both are None if the class, or all others, have no rows. `weights`: (N,) of
     the rows, None for equal ones.
     """
-    present = np.unique(labels).tolist()
+    present = np.unique(labels if weights is None else labels[weights > 0]).tolist()
     codes = present if positive is None else [code for code in present if code == positive]
     if len(present) < 2 or not codes:
         return dict.fromkeys(RANKING_METRICS)

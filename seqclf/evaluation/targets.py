@@ -114,7 +114,7 @@ def target_results(
     """Return the result of each target that has a guarantee, in the order of the targets.
 
     `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes of groups, None if rows are independent. `weights`:
-    (N,) of the rows, which count for a weighted guarantee.
+    (N,) of the rows, which count for a weighted guarantee; without, its value is unknown.
 
     >>> target = Guarantee(
     ...     rule="min_recall", label="yes", target=0.8, confidence=None, statement="average", backed=True, rows=20,
@@ -130,7 +130,9 @@ def target_results(
         if guarantee.rule != "cost":
             index = classes.index(guarantee.label)
             is_alert, is_label = predicted == index, labels == index
-            observed = _observed(guarantee, is_label, is_alert, group, weights if guarantee.weighted else None)
+            given = weights if guarantee.weighted else None
+            is_known = not guarantee.weighted or weights is not None
+            observed = _observed(guarantee, is_label, is_alert, group, given) if is_known else {}
             rows = is_alert, is_label, index
             results.append(Target.of(guarantee, decision, *rows, asked=True, weights=weights, **observed))
     return results

@@ -58,6 +58,7 @@ def reads_static(target: str) -> bool:
 # Names of other columns of predictions and scores, and of other outputs of streams
 TAKEN = {"id", "row", "split", "label", "group", "group_name", "fold", "length", "truncated", "alert", "error"}
 TAKEN |= {"logits", "embedding", "lengths", "prediction", "unknown", "far", "tokens", "parents", "halted"}
+TAKEN |= {"weight", "cost", "position", "time"}
 NO_STATIC = ("reads no static fields", "set reads_static = True in the class, or data.static={}")  # problem, remedy
 
 

@@ -129,7 +129,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
 
     `entries`: folders of runs, or globs of them. `against`: one of the folders, with whose setting the others are
     compared; None for the best setting. `split`: split whose rows are compared; None for the one that judges each run.
-    Rows count by their weights if all runs have weights.
+    Rows count by their weights if all runs have the same.
 
     Raises InputError for no finished run at all, and for an unknown `against`.
     """
@@ -137,7 +137,7 @@ def compare_runs(entries: Sequence[str], against: str | None = None, split: str 
     named = None if against is None else Path(against).resolve()
     label = next((run for run in runs if run.folder == named), runs[0]).scores.positive
     runs, is_accuracy = [run.judged_for(label) for run in runs], all(run.facts.monitor == "accuracy" for run in runs)
-    by_weight = all(run.outputs.weights is not None for run in runs)
+    by_weight = all(_has_weights_of(run, runs[0]) for run in runs)
     runs = [run.by_weight() for run in runs] if by_weight else runs
     deciding = ShownMetric("accuracy") if is_accuracy else ShownMetric("average_precision", label is not None)
     others = ShownMetric("recall", label is not None), ShownMetric("recall"), ShownMetric("accuracy")
@@ -222,6 +222,13 @@ def has_same_rows(run: ComparedRun, other: ComparedRun) -> bool:
     places, labels = matched(run.outputs, other.outputs), other.outputs.labels
     is_same = facts[0] == facts[1] and np.array_equal(np.sort(places), np.arange(len(labels)))
     return bool(is_same and (run.outputs.labels == labels[places]).all())
+
+
+def _has_weights_of(run: ComparedRun, other: ComparedRun) -> bool:
+    weights, others = run.outputs.weights, other.outputs.weights
+    if weights is None or others is None or not has_same_rows(run, other):
+        return weights is not None and others is not None
+    return np.array_equal(weights, others[matched(run.outputs, other.outputs)])
 
 
 def _groups(runs: Sequence[ComparedRun], deciding: ShownMetric) -> list[list[ComparedRun]]:

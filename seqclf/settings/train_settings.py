@@ -556,7 +556,11 @@ class TrainConfig(CommandOptions):
     def name_costs(cls, config: Any) -> Any:
         """Let the data have the costs of the rows that the decision names."""
         column = (config.get("decision") or {}).get("cost") if isinstance(config, Mapping) else None
-        return {**config, "data": {**config["data"], "cost": column}} if isinstance(column, str) else config
+        if not isinstance(column, str):
+            return config
+        if (named := config["data"].get("cost")) not in (None, column):
+            raise InputError(f"data.cost={named}", f"is not decision.cost={column}", "remove one of the two")
+        return {**config, "data": {**config["data"], "cost": column}}
 
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:

@@ -28,10 +28,9 @@ def epoch_value(scores: Mapping[str, float], monitor: str, *, lower_is_better: b
     >>> max(epochs, key=lambda scores: epoch_value(scores, "recall"))
     {'recall': 0.9, 'loss': 0.2}
     """
-    if monitor not in scores:
-        return LOWEST
     sign = -1.0 if lower_is_better or monitor == "loss" else 1.0
-    return sign * scores[monitor] - TIE_BREAK * scores["loss"] / (1 + scores["loss"])
+    loss = scores["loss"] / (1 + scores["loss"])
+    return sign * scores[monitor] - TIE_BREAK * loss if monitor in scores else LOWEST * (1 + loss)
 
 
 def window_length(epochs: int | None, every: int | None = 1) -> int:

@@ -84,3 +84,21 @@ def test_no_split_may_have_no_weight_and_every_file_needs_the_column(options, tm
     lacking = write(tmp_path / "l.parquet", {name: column for name, column in table().items() if name != "loss"})
     with pytest.raises(InputError, match=r"no column 'loss' \(data\.cost\)"):
         prepare(options(train=train, validation=lacking, **keys))
+
+
+def test_rows_that_are_left_out_or_rejected_need_no_weight(options, tmp_path):
+    rows = {**table(), "id": [f"r{row}" for row in range(ROWS)]}
+    rows["amount"][3], rows["amount"][5], rows["x"][5], rows["x"][7] = None, None, [], []
+    (tmp_path / "ids.txt").write_text("r3\nr7\n")
+    keys = {**KEYS, "id": "id", "exclude": tmp_path / "ids.txt", "fields": {"x": "category"}}
+    dataset = prepare(options(train=write(tmp_path / "t.parquet", rows), **keys))
+    counts = dataset.report["train"]
+    assert (counts.refused, counts.excluded) == (1, 2), "r5 is rejected, r3 and r7 are left out"
+
+
+def test_a_table_of_labels_with_two_weights_of_an_id_is_one_line(options, tmp_path):
+    rows, labels = {"x": [[1, 2]] * 4, "id": list("abcd")}, {"y": list("pqpqq"), "id": list("abcdd")}
+    labels |= {"amount": [1.0, 2.0, 3.0, 4.0, 5.0], "loss": [1.0] * 5}
+    source, table = write(tmp_path / "t.parquet", rows), write(tmp_path / "l.parquet", labels)
+    with pytest.raises(InputError, match=r"'d' has two values of amount, 4\.0 and 5\.0"):
+        prepare(options(train=source, labels=table, id="id", **KEYS, fields={"x": "category"}))

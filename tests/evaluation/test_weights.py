@@ -216,3 +216,14 @@ def test_a_split_has_both_and_its_target_is_judged_by_weights():
     assert result.weighted.positive.recall == pytest.approx(expected) == pytest.approx(result.targets[0].value)
     assert result.positive.recall == pytest.approx(alerts[labels == 1].mean())
     assert type(result).from_dict(result.to_dict()) == result
+
+
+def test_a_weighted_target_is_unknown_on_rows_without_weights():
+    labels, probabilities, weights = draw(400)
+    rows = ScoredRows(np.log(probabilities), labels, np.ones(400, int), np.zeros(400, bool))
+    decision = choose_decision(DecisionOptions(min_recall=0.9), rows.logits, labels, NAMES, "yes", weights=weights)
+    (target,) = judge_split(rows, NAMES, "yes", decision, with_intervals=False).targets
+    assert (target.value, target.status) == (None, None)
+    assert (
+        classification_metrics(labels, probabilities, NAMES, "yes", weights=1.0 * (labels == 0)).positive.auroc is None
+    )

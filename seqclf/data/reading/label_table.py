@@ -16,7 +16,7 @@ from seqclf.data.reading.canonical_columns import label_sql
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import ID, LABEL, UNLABELLED, RowKey, key_sql
+from seqclf.data.schema.casts import COST, ID, LABEL, UNLABELLED, WEIGHT, RowKey, key_sql
 from seqclf.data.schema.rows import SourceRows, as_text, joined_key
 from seqclf.data.schema.schema import Field, Schema, require_columns
 from seqclf.errors import InputError
@@ -65,6 +65,7 @@ class LabelTable:
         """Raise InputError if two rows with the same id have different labels, or values of a static field."""
         repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1]).tolist()
         of_fields = {field.column: self.keys[field.name] for field in self.static}
+        of_fields |= {key.column: self.keys[key.kind] for key in self.row_keys if key.kind in (WEIGHT, COST)}
         for (column, values), row in product({self.label: self.labels, **of_fields}.items(), repeated):
             first, second = (values[place].as_py() for place in (row, row + 1))
             if first != second:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from seqclf.data.schema.casts import FILE, WEIGHT
 from seqclf.errors import InputError
 
+MAX_WEIGHT = 1e100  # squares of sums of weights are finite
 ZEROS = r"(\.[0-9]*[1-9])0+$|\.0+$"  # at the end of a fraction
 NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # placeholders for a missing id in files
 
@@ -65,14 +66,17 @@ class SourceRows(NamedTuple):
         return self.file if self.files is None else self.files[row].as_py()
 
 
-def require_weights(name: str, values: pa.Array, rows: SourceRows) -> None:
-    """Raise InputError for a weight or cost (the canonical column `name`) that is no finite number of at least 0."""
+def require_weights(name: str, values: pa.Array, rows: SourceRows, used: np.ndarray) -> None:
+    """Raise InputError for a weight or cost (the canonical column `name`) that is no number of 0 to `MAX_WEIGHT`.
+
+    `used`: (N,) bool, True for the rows that are checked.
+    """
     numbers = values.to_numpy(zero_copy_only=False)
-    if len(bad := np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))):
+    if len(bad := np.flatnonzero(used & ~((numbers >= 0) & (numbers <= MAX_WEIGHT)))):
         row, option = int(bad[0]), "data.weight" if name == WEIGHT else "data.cost"
         shown = "no number" if np.isnan(numbers[row]) else f"{numbers[row]:g}"
         where = f"{rows.file_of(row)}: row {rows.row_numbers[row]}"
-        raise InputError(where, f"the {name} is {shown} ({option})", "give a finite number of at least 0")
+        raise InputError(where, f"the {name} is {shown} ({option})", f"give a number from 0 to {MAX_WEIGHT:g}")
 
 
 def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

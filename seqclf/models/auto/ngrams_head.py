@@ -198,9 +198,11 @@ def _estimate(
 
     rows_of = np.bincount(counts.indices, minlength=counts.shape[1])
     values = np.where(rows_of >= MIN_ROWS, np.log((1 + len(labels)) / (1 + rows_of)) + 1, 0.0)
+    if given is not None:  # liblinear rejects rows without weight
+        counts, labels, given = counts[given > 0], labels[given > 0], given[given > 0]
     present = np.unique(labels)
     weights, bias = np.zeros((len(values), classes)), np.full(classes, -1.0)
-    if len(present) == 1:
+    if len(present) < 2:
         bias[present] = 1.0
         return values, weights, bias
     model = LinearSVC(C=cost, random_state=0)

@@ -15,7 +15,7 @@ PENALTIES = np.logspace(-5, 2, 15)  # multiples of the mean variance along one e
 MIN_VARIANCE = 1e-3  # mean variance that the penalties assume at least
 BLOCK = 1024  # features that are centred in double precision at a time
 MAX_GROUP_WORK = 10_000_000_000  # sum over groups of rows squared, times features: 3 groups of 1,000 rows as a rule
-MIN_WEIGHT = 1e-6  # lowest weight of a row
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e4  # of a row, in mean weights
 MIN_LEFT = 1e-9  # lowest part of a row's residual that its own target does not explain
 PART_CELLS = 8_000_000  # numbers of the groups that are left out at a time
 
@@ -53,7 +53,8 @@ def fit_ridge(
     """
     rows = len(labels)
     # A regression with weights is one of rows times their roots. A row of weight 0 keeps a trace, to be predicted by.
-    given = np.ones(rows) if weights is None else np.maximum(weights / weights.mean(), MIN_WEIGHT)
+    given = np.ones(rows) if weights is None else np.clip(weights / weights.mean(), MIN_WEIGHT, MAX_WEIGHT)
+    given = given * (rows / given.sum())
     root = torch.from_numpy(np.sqrt(given))[:, None]
     group = np.arange(rows) if group is None else np.unique(group, return_inverse=True)[1]
     of_mean = torch.from_numpy(given / given.sum())

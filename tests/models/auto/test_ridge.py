@@ -141,3 +141,13 @@ def test_held_out_logits_of_weighted_rows_equal_those_of_a_refitted_head(rows, w
         expected = (features[row] - mean) @ solution * factor + head.scales[1] * log_priors
         expected += head.scales[2] * counts / counts.sum()
         np.testing.assert_allclose(head.held_out[row], expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(120, 20), (30, 60)])
+@pytest.mark.parametrize("groups", ["rows", "pairs"])
+def test_weights_of_a_few_rows_alone_give_finite_heads(rows, width, groups):
+    raw, labels = draw(rows, width, 2)
+    few, huge = (np.arange(rows) < 2).astype(float), np.where(np.arange(rows) == 3, 1e12, 1.0)
+    for weights in (few, huge, np.random.default_rng(0).lognormal(sigma=5, size=rows)):
+        head = fit_ridge(raw, labels, 2, GROUPS[groups](rows), weights)
+        assert np.isfinite(head.held_out).all() and head.weight.isfinite().all() and head.bias.isfinite().all()

@@ -38,7 +38,7 @@ def test_onnx_matches_torch_on_ragged_batches(net, tmp_path, cell, bidirectional
 
 
 # Attributes of modules, names that the exporter uses itself, Python keywords, and names that are no identifiers.
-NAMES = ["items", "type", "forward", "embedding", "linear", "val_0", "cat", "batch", "class", "fields", "prénom", "a.b"]
+NAMES = ["items", "type", "forward", "encoder", "linear", "val_0", "cat", "batch", "class", "fields", "prénom", "a.b"]
 
 
 def test_fields_may_have_any_name(net, tmp_path):
@@ -87,8 +87,9 @@ def test_inputs_have_the_names_of_the_fields_and_free_axes(attentive):
     assert (token.type, token.shape) == ("tensor(int64)", ["batch", "time"])
     assert (value.type, value.shape) == ("tensor(float)", ["batch", "time", 3])
     assert (lengths.type, lengths.shape) == ("tensor(int64)", ["batch"])
-    (logits,) = session.get_outputs()
+    logits, embedding = session.get_outputs()
     assert (logits.name, logits.shape) == ("logits", ["batch", 4])
+    assert (embedding.name, embedding.shape[0]) == ("embedding", "batch")
 
 
 def test_export_does_not_change_the_model(net, inputs, tmp_path):
