@@ -84,7 +84,7 @@ class PredictionCase:
         unset: dict[str, Any] = dict.fromkeys(("sequence", "threshold", "header", "encoding", "quote", "delimiter"))
         unset["ray"] = RayOptions()
         paths = {"bundle": str(self.bundle), "input": self.input, "output": self.target}
-        return SimpleNamespace(**{**unset, **paths, "explain": False, "device": "cpu", "threads": 1, "engine": "local",
+        return SimpleNamespace(**{**unset, **paths, "explain": False, "embeddings": False, "running": False, "device": "cpu", "threads": 1, "engine": "local",
                                   **changes})  # fmt: skip
 
 
