@@ -84,8 +84,8 @@ class PredictionCase:
         unset: dict[str, Any] = dict.fromkeys(("sequence", "threshold", "header", "encoding", "quote", "delimiter"))
         unset["ray"] = RayOptions()
         paths = {"bundle": str(self.bundle), "input": self.input, "output": self.target}
-        return SimpleNamespace(**{**unset, **paths, "explain": False, "embeddings": False, "running": False, "device": "cpu", "threads": 1, "engine": "local",
-                                  **changes})  # fmt: skip
+        unset |= dict.fromkeys(("explain", "embeddings", "running"), False)
+        return SimpleNamespace(**{**unset, **paths, "device": "cpu", "threads": 1, "engine": "local", **changes})
 
 
 def make_bundle_case(seed: int, number: int, folder: Path, bundles: Path) -> PredictionCase:
