@@ -284,4 +284,6 @@ def all_scores(metrics: Metrics) -> dict[str, float]:
         scores |= {metric_key("recall", label): recall for label, recall in metrics.recall_by_class.items()}
     if positive is not None:
         scores |= {metric_key(name, positive.label): getattr(positive, name) for name in ("precision", "f1")}
+    if (weighted := getattr(metrics, "weighted", None)) is not None:
+        scores |= {f"weighted_{name}": value for name, value in all_scores(weighted).items()}
     return {name: float(value) for name, value in scores.items() if value is not None}

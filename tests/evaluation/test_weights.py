@@ -10,6 +10,7 @@ from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.intervals import metric_intervals
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.evaluation.ranking import ranking_scores
+from seqclf.evaluation.result import all_scores
 from seqclf.evaluation.scores import ScoredRows
 from seqclf.evaluation.split_result import WeightedMetrics, judge_split
 from seqclf.settings.decision_settings import DecisionOptions
@@ -216,6 +217,7 @@ def test_a_split_has_both_and_its_target_is_judged_by_weights():
     assert result.weighted.positive.recall == pytest.approx(expected) == pytest.approx(result.targets[0].value)
     assert result.positive.recall == pytest.approx(alerts[labels == 1].mean())
     assert type(result).from_dict(result.to_dict()) == result
+    assert all_scores(result)["weighted_recall_of_yes"] == pytest.approx(expected)
 
 
 def test_a_weighted_target_is_unknown_on_rows_without_weights():
