@@ -211,7 +211,8 @@ def _chosen(models: list[Scores], settings: dict[str, Any], config: EvaluateConf
     """Return scores for the positive label and the split of the config, without the rows that it leaves out."""
     known = settings.get("data", {}).get("cost") if settings else "cost"  # the column of a file of scores
     if isinstance(cost := config.decision.get("cost"), str) and cost != known:
-        raise InputError(f"decision.cost={cost}", f"the costs of the rows are those of {known}", "train again")
+        problem = f"the rows have the costs of {known}" if known else "the rows have no costs"
+        raise InputError(f"decision.cost={cost}", problem, "train again")
     if (ignored := config.decision.pop("ignore", None)) is not None:
         models = _without_rows(Path(str(ignored)), models, settings)
     judging = [split for split in models[-1].splits if split not in ("train", THRESHOLD)]

@@ -95,11 +95,24 @@ def choose_decision(
     made = {name: marks.guarantee(name, positive, wished[name], found[name]) for name in found}
     rule = max(found, key=lambda name: found[name].value)  # a budget of alerts limits the alerts of a recall
     if rule not in list(wished)[:1] and truth.any():
-        takes, reached = (scores > found["min_recall"].value).mean(), (scores > found[rule].value)[truth].mean()
-        ruled_out = {"takes": float(takes), "reached": float(reached), "backed": False, "conflict": True}
+        takes = _budget_for(found["min_recall"].value, scores, truth, options.confidence, group)
+        reached = (scores > found[rule].value)[truth].mean()
+        ruled_out = {"takes": takes, "reached": float(reached), "backed": False, "conflict": True}
         made["min_recall"] = replace(made["min_recall"], **ruled_out)  # type: ignore[arg-type]
     decision = argmax.with_margin(rule, classes, found[rule].value, positive)
     return replace(decision, targets=tuple(made.values()))
+
+
+def _budget_for(
+    value: float, scores: np.ndarray, truth: np.ndarray, confidence: float | None, group: np.ndarray | None
+) -> float:
+    """Return the lowest budget of alerts whose own threshold is not above the threshold `value`."""
+    low, high = float((scores > value).mean()), 1 - 1e-9  # a statement asks for more than the rows have
+    for _ in range(20):
+        middle = (low + high) / 2
+        is_enough = find_threshold("max_alerts", scores, truth, middle, confidence, group).value <= value
+        low, high = (low, middle) if is_enough else (middle, high)
+    return high
 
 
 class _Marks(NamedTuple):

@@ -41,7 +41,7 @@ class Guarantee(JsonResult):
     rule counts: those of the label for min_recall, alerts for min_precision, otherwise all. `needed`: rows that would
     back it, None if it is backed or unknown. `basis`: kind of the rows, such as `HELD_OUT`. `approximate`: True if the
     statement was simulated, not proven. `conflict`: True if not all targets can be met. `unit`: None if rows are
-    counted, "group" or "sequence" (distinct ones). `takes`, `reached`: fraction of alerts that a recall takes, and
+    counted, "group" or "sequence" (distinct ones). `takes`, `reached`: budget of alerts that a recall takes, and
     recall within the budget of alerts, if the budget rules it out. `beyond_lowest`: rows from which the lowest score of
     all does not set the threshold of a recall, None if it does not. `weighted`: True if the weights of the rows count,
     False if they have weights and the rows count, None without weights. `column`: of the costs of the rows, in place of

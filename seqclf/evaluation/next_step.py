@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -80,7 +81,8 @@ def _step_to_back(guarantee: Guarantee, result: RunResult, settings: Mapping[str
     if guarantee.basis == BY_HAND:
         return "correct the labels of the rows that were left out, and train again."
     if guarantee.takes is not None:
-        return f"raise decision.max_alerts to about {guarantee.takes:.2g}, or set a recall below {target}."
+        budget = math.ceil(1000 * guarantee.takes) / 1000
+        return f"raise decision.max_alerts to {budget:g}, or set a recall below {target}."
     data, is_of_folds = settings["data"], guarantee.basis == FOLDS
     if is_of_folds and guarantee.statement == SURE and not guarantee.conflict:
         by = "group" if data.get("group") else "random"

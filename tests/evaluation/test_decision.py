@@ -108,14 +108,15 @@ def test_guarantees_for_several_classes_hold_together_on_new_data(counts, target
     assert broken <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 500)
 
 
+@pytest.mark.parametrize("confidence", [None, 0.95])
 @pytest.mark.parametrize("budget", [0.5, 0.03])
-def test_a_recall_has_its_threshold_within_its_budget_of_alerts_and_else_that_of_the_budget(budget):
+def test_a_recall_has_its_threshold_within_its_budget_of_alerts_and_else_that_of_the_budget(budget, confidence):
     scores, is_positive = sample_scores(np.random.default_rng(1))
     rows = (two_class_logits(scores), is_positive.astype(int), CLASSES, "yes")
-    settings = {"confidence": None, "min_recall": 0.8, "max_alerts": budget}
+    settings = {"confidence": confidence, "min_recall": 0.8, "max_alerts": budget}
     decision = choose_decision(decision_options(settings), *rows)
     alone = {
-        rule: choose_decision(decision_options({"confidence": None, rule: settings[rule]}), *rows)
+        rule: choose_decision(decision_options({"confidence": confidence, rule: settings[rule]}), *rows)
         for rule in ("min_recall", "max_alerts")
     }
     assert decision.threshold == max(other.threshold for other in alone.values())
@@ -125,9 +126,11 @@ def test_a_recall_has_its_threshold_within_its_budget_of_alerts_and_else_that_of
     if not fits:
         outputs = ScoredRows(rows[0], rows[1], rows[1] + 1, rows[1] < 0)
         metrics = judge_split(outputs, CLASSES, "yes", decision, with_intervals=False)
-        assert recall.takes == pytest.approx((scores > np.log(1 / (1 / alone["min_recall"].threshold - 1))).mean())
+        for change, rule in ((1e-5, "min_recall"), (-1e-2, "max_alerts")):  # the budget that it takes is enough
+            changed = decision_options({**settings, "max_alerts": recall.takes + change})
+            assert choose_decision(changed, *rows).rule == rule
         assert recall.reached == pytest.approx(metrics.positive.recall)
-        reason = f"80% of yes take {recall.takes:.1%} alerts; at 3% it finds {recall.reached:.0%}"
+        reason = f"80% of yes take a budget of {recall.takes:.1%} alerts; at 3% it finds {recall.reached:.0%}"
         assert reasons_against(metrics, decision, "test")[0] == reason
         assert [target.status for target in metrics.targets] == ["ruled_out", "met"]
 

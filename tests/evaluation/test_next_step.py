@@ -79,7 +79,7 @@ def test_a_good_model_is_to_be_used():
             "train again with data.split.by=random data.split.fold=0, because folds back nothing that is sure.",
         ),
         ({"needed": 20}, "set an easier target than decision.min_recall=0.8: "),
-        ({"conflict": True, "takes": 0.041}, "raise decision.max_alerts to about 0.041, or set a recall below"),
+        ({"conflict": True, "takes": 0.041}, "raise decision.max_alerts to 0.041, or set a recall below"),
         ({"basis": "by_hand"}, "correct the labels of the rows that were left out"),
         ({"basis": "chosen"}, "train again with decision.provisional=false decision.holdout=auto: "),
         ({"backed": True}, "use it with "),
