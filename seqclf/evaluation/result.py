@@ -71,7 +71,8 @@ def _beats_chance(metrics: SplitResult) -> bool:
 def _over_budget(decision: Decision, target: Guarantee) -> str:
     budget = next(other.target for other in decision.targets if other.rule == "max_alerts")
     takes, reached = target.takes or 0.0, target.reached or 0.0
-    return f"{target.target:.0%} of {target.label} take a budget of {takes:.1%} alerts; at {100 * budget:g}% it finds {reached:.0%}"
+    found = f"at {100 * budget:g}% it finds {reached:.0%}"
+    return f"{target.target:.0%} of {target.label} take a budget of {takes:.1%} alerts; {found}"
 
 
 MAX_UNKNOWN = 0.05  # maximum fraction of rows with labels that are no classes

@@ -71,7 +71,8 @@ def _evidence(guarantee: Guarantee, labels: int) -> Iterator[str]:
     if not guarantee.rows:
         yield f"no {guarantee.counted} to set the threshold; the most probable label is predicted"
     elif guarantee.takes is not None:
-        yield f"it takes a budget of {guarantee.takes:.1%} alerts; the given one finds {guarantee.reached or 0.0:.1%} of these rows"
+        found = f"the given one finds {guarantee.reached or 0.0:.1%} of these rows"
+        yield f"it takes a budget of {guarantee.takes:.1%} alerts; {found}"
     elif guarantee.basis == BY_HAND:
         yield f"{few}, of which some were left out by hand"
     elif guarantee.conflict:

@@ -92,7 +92,7 @@ def test_the_ranking_is_that_of_the_last_epochs_rows_without_those_of_the_sanity
 def test_an_epoch_without_a_defined_ranking_is_never_the_best(task, monkeypatch):
     module = task(monitor="average_precision")
     value = monitored(module, monkeypatch, right=10, of=10, loss=0.1)
-    assert value == LOWEST, "all rows are of one class"
+    assert value <= LOWEST, "all rows are of one class"
     scores = module.epoch_scores["validation"].scores
     assert "recall" in scores and "average_precision" not in scores
 
