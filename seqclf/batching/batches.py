@@ -54,7 +54,8 @@ class BatchDataset(Dataset):
     def __init__(self, split: Split, mean_rows: float | None = None):
         self.split = split
         self.mean_rows = mean_rows
-        self.row_weights = split.mean_weights
+        weights = split.mean_weights
+        self.row_weights = None if weights is None else weights.astype(np.float32)
         self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
         self.rows_read = 0
 
@@ -69,7 +70,7 @@ class BatchDataset(Dataset):
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
         weight = 1.0 if self.mean_rows is None else len(rows) / self.mean_rows
-        of_rows = None if self.row_weights is None else torch.from_numpy(self.row_weights[rows].astype(np.float32))
+        of_rows = None if self.row_weights is None else torch.from_numpy(self.row_weights[rows])
         return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight, of_rows)
 
 

@@ -15,7 +15,7 @@ from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.ragged import Ragged, list_values
 from seqclf.errors import InputError
 
-BundleModel = Any  # which imports this file
+BundleModel = Any  # the class of bundle/model.py, which imports this file
 RUNNING_ROWS = 1024  # rows of a window, each of which becomes many lines
 
 

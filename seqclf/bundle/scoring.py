@@ -18,7 +18,7 @@ from seqclf.data.ragged import row_inputs
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source, source_of
-from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, WEIGHT, RowKey
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, TIME, WEIGHT, named_keys
 from seqclf.data.schema.rows import as_text, require_weights
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
@@ -61,8 +61,8 @@ def labelled_sources(classifier: Classifier, options: DataOptions, split: str) -
     labels = source_of(options, "labels")
     if labels is None:
         return source, None
-    schema, named = classifier.schema, ((GROUP, "data.group", options.group), (WEIGHT, "data.weight", options.weight))
-    keys = [RowKey(kind, option, column) for kind, option, column in named if column is not None]
+    schema = classifier.schema
+    keys = named_keys((GROUP, "data.group", options.group), (WEIGHT, "data.weight", options.weight))
     static = [field for field in schema.fields if field.static]
     return source, LabelTable(labels, schema.group_by or (str(options.id),), options.label, keys, static)
 

@@ -18,7 +18,7 @@ from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, class_folder, local_files, suffix_of
 from seqclf.data.reading.tables import column_names, to_arrow
 from seqclf.data.reading.text_formats import JsonLines
-from seqclf.data.schema.casts import GROUP, TIME, WEIGHT, RowKey, key_sql
+from seqclf.data.schema.casts import GROUP, TIME, WEIGHT, key_sql, named_keys
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.errors import InputError
@@ -54,7 +54,7 @@ def run_windows(windows: Iterable[Window], predict: PredictWindows) -> Iterator[
 
 
 class LabelColumns(NamedTuple):
-    """Columns beside the fields: `label`, or a `table` to join by id; of groups, times (the first), and weights."""
+    """Names of columns beside the fields. `table`: joins labels by id, in place of `label`. `time`: of first events."""
 
     label: str | None = None
     table: LabelTable | None = None
@@ -95,8 +95,7 @@ def source_windows(
             raise InputError(source, f"{reason}, by which the labels of {table.source} are joined")
         keys = dict[str, str]()
         joined = [] if table is None else table.row_keys
-        named = ((GROUP, "data.group", group), (TIME, "time", time), (WEIGHT, "data.weight", weight))
-        for key in (RowKey(kind, option, column) for kind, option, column in named if column is not None):
+        for key in named_keys((GROUP, "data.group", group), (TIME, "time", time), (WEIGHT, "data.weight", weight)):
             if key not in joined:
                 required.append((key.option, key.column))
                 keys |= key.sql(types)

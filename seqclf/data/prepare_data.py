@@ -31,7 +31,7 @@ from seqclf.data.quantities import MAX_ROWS, as_number, integer_fields, quantiti
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, reader_of, source_of
-from seqclf.data.schema.casts import COST, GROUP_NAME, LABEL, WEIGHT, RowKey
+from seqclf.data.schema.casts import COST, GROUP_NAME, LABEL, WEIGHT, RowKey, named_keys
 from seqclf.data.schema.problems import Quarantine
 from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, label_type
 from seqclf.data.sequence_columns import times_of_sequences, with_static
@@ -133,9 +133,8 @@ def build_dataset(
     """
     policy = SplitPolicy.from_options(options.split, options.group, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
-    values = value_keys(options)
-    row_keys = [*policy.row_keys, *values]
-    label_table = _open_label_table(options, row_keys)
+    excluded = ExcludedRows(options.exclude)
+    label_table = _open_label_table(options, [*policy.row_keys, *value_keys(options)])
     with ExitStack() as stack:
         with progress.stage("detecting formats and fields"):
             readers = {
@@ -145,9 +144,8 @@ def build_dataset(
         notes = [*notes, *inferred]
         encoders = make_encoders(schema.fields, schema.truncation)
         check_fields(encoders)
-        keys = row_keys, values
-        how = (policy.divides_train, label_table, excluded := ExcludedRows(options.exclude))
-        staged = _collect_all(readers, schema, encoders, quarantine, scratch, keys, *how)
+        tables = (policy, label_table, excluded)
+        staged = _collect_all(options, readers, schema, encoders, quarantine, scratch, *tables)
         excluded.require_found()
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}
@@ -215,22 +213,20 @@ def build_dataset(
 
 
 def _collect_all(
+    options: DataOptions,
     readers: Mapping[str, SourceReader],
     schema: Schema,
     encoders: Mapping[str, FieldEncoder],
     quarantine: Quarantine,
     scratch: Path,
-    keys_of_rows: tuple[list[RowKey], list[RowKey]],
-    divides_train: bool,
+    policy: SplitPolicy,
     label_table: LabelTable | None,
     excluded: ExcludedRows,
 ) -> dict[str, Staged]:
-    """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`.
-
-    `keys_of_rows`: those that the training source must have, and those that every source must have.
-    """
+    """Check that no source lacks a column. Stage the rows of each source in a file in the folder `scratch`."""
     of_labels = [] if label_table is None else label_table.row_keys
-    row_keys, values = ([key for key in keys if key not in of_labels] for keys in keys_of_rows)
+    values = [key for key in value_keys(options) if key not in of_labels]
+    row_keys = [*(key for key in policy.row_keys if key not in of_labels), *values]
     for name, reader in readers.items():
         types = reader.column_types
         source_schema = schema if label_table is None else label_table.without_joined(schema, types.keys())
@@ -242,17 +238,17 @@ def _collect_all(
         keys = {column: sql for key in row_keys for column, sql in key.sql(reader.column_types).items()}
         path = scratch / f"{name}.arrow"
         # Original texts are kept for evaluation rows only, because reports do not show training rows.
-        keep_texts = name != "train" or divides_train
-        how = (quarantine, path, keys, label_table, excluded)
-        staged[name] = collect(reader, schema, encoders, *how, keep_texts=keep_texts)
+        keep_texts = name != "train" or policy.divides_train
+        staged[name] = collect(
+            reader, schema, encoders, quarantine, path, keys, label_table, excluded, keep_texts=keep_texts
+        )
         reader.close()  # closing frees the memory and the spill files of DuckDB before the next source is read
     return staged
 
 
 def value_keys(options: DataOptions) -> list[RowKey]:
     """Return the columns of numbers of rows that are no fields: weights and costs."""
-    named = ((WEIGHT, "data.weight", options.weight), (COST, "data.cost", options.cost))
-    return [RowKey(kind, option, column) for kind, option, column in named if column is not None]
+    return named_keys((WEIGHT, "data.weight", options.weight), (COST, "data.cost", options.cost))
 
 
 def _open_label_table(options: DataOptions, row_keys: Sequence[RowKey]) -> LabelTable | None:

@@ -12,6 +12,7 @@ import numpy as np
 from seqclf.data.field_spec import TokenSpec, id_specs, kind_of, number_specs
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.store import Split, sample_split
+from seqclf.evaluation.design_effect import or_ones
 from seqclf.system import progress
 
 # Maximum number of tokens to train on; a larger split is replaced by a sample of its rows.
@@ -129,7 +130,7 @@ def _choose_cost(features: Any, labels: np.ndarray, groups: Any, seed: int, weig
     generator = np.random.default_rng(seed)
     rows = np.sort(generator.permutation(len(labels))[:MAX_CHOICE_ROWS])
     features, labels = features[rows], labels[rows]
-    given = np.ones(len(rows)) if weights is None else weights[rows]
+    weights = None if weights is None else weights[rows]
     unit = np.arange(len(rows)) if groups is None else np.unique(groups[rows], return_inverse=True)[1]
     fold = generator.permutation(unit.max() + 1)[unit] % FOLDS
     parts = [fold == number for number in range(FOLDS)]
@@ -139,9 +140,12 @@ def _choose_cost(features: Any, labels: np.ndarray, groups: Any, seed: int, weig
         loss = 0.0
         for out in parts:
             model = LogisticRegression(C=cost, max_iter=300, random_state=seed)
-            model.fit(features[~out], labels[~out], None if weights is None else given[~out])
+            model.fit(features[~out], labels[~out], None if weights is None else weights[~out])
             known = _spread_over_classes(model.predict_proba(features[out]), model.classes_, labels.max() + 1)
-            loss -= np.log(np.maximum(known[np.arange(out.sum()), labels[out]], MIN_PROBABILITY)) @ given[out]
+            loss -= (
+                np.log(np.maximum(known[np.arange(out.sum()), labels[out]], MIN_PROBABILITY))
+                @ or_ones(weights, len(rows))[out]
+            )
         losses.append(loss)
     return COSTS[int(np.argmin(losses))] if parts else DEFAULT_COST
 

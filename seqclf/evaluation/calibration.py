@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqclf.evaluation.design_effect import or_ones
 from seqclf.system.json_result import JsonResult
 
 CHANCE_DRAWS = 200  # maximum number of times that random labels are drawn
@@ -96,9 +97,9 @@ def _mean_gap(
 ) -> float:
     # Each entry of `gaps` is the sum of (correct - confidence) over the rows of a bin. Dividing by the number of all
     # rows weights each bin by its size, and avoids a division by zero for empty bins.
-    given = np.ones(len(confidence)) if weights is None else weights
-    gaps = np.bincount(bin_of_row, weights=(is_right - confidence) * given, minlength=BINS)
-    return float(np.abs(gaps).sum() / (given.sum() or 1))
+    weights = or_ones(weights, len(confidence))
+    gaps = np.bincount(bin_of_row, weights=(is_right - confidence) * weights, minlength=BINS)
+    return float(np.abs(gaps).sum() / (weights.sum() or 1))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:

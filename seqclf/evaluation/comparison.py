@@ -40,11 +40,13 @@ from seqclf.evaluation.design_effect import (
     MIN_KISH,
     WORST_OF_DIFFERENCE,
     average_precision_influence,
+    class_shares,
     design_effect,
     effective_groups,
     kish_weights,
     mean_effect,
     mean_of_classes_effect,
+    or_ones,
     ranking_effect,
 )
 from seqclf.evaluation.intervals import draw_count
@@ -205,8 +207,8 @@ class _Pair(NamedTuple):
         """True if the rows of any mask (N,) in `parts` come from too few groups for an interval."""
         if self.group is None:
             return False
-        given = np.ones(len(self.labels)) if self.weights is None else self.weights
-        return any(effective_groups(self.group[part], given[part]) < MIN_KISH for part in parts)
+        weights = or_ones(self.weights, len(self.labels))
+        return any(effective_groups(self.group[part], weights[part]) < MIN_KISH for part in parts)
 
     def accuracy(self) -> Comparison:
         counts = self.counts(np.zeros(len(self.labels), np.int64))
@@ -262,9 +264,7 @@ class _Pair(NamedTuple):
             return self.of_metric("average_precision", points.tolist(), None)
         effect = 1.0
         if self.group is not None:
-            given = np.ones(len(self.labels)) if self.weights is None else self.weights
-            totals = np.bincount(self.labels, given)[self.labels]
-            share = given / np.where(totals > 0, totals, 1)
+            share = class_shares(self.labels, self.weights)
             copies = np.bincount(self.group, share) ** 2
             effect = design_effect(influence, share**2, self.group, copies, WORST_OF_DIFFERENCE)
         half = Z * float(np.sqrt(effect * (influence @ influence)))
@@ -325,7 +325,7 @@ def mean_difference_limits(
 
     `effect`: design effect, by which all counts are divided. `counts`: (N,) what each row counts, None for 1.
     """
-    counts = np.ones(len(differences)) if counts is None else counts
+    counts = or_ones(counts, len(differences))
     wins, losses = (float(counts[sign * differences > 0].sum()) / effect for sign in (1, -1))
     ties = max(0.0, float(counts.sum()) / effect - wins - losses)
     limits = []

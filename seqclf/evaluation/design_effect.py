@@ -63,6 +63,30 @@ def design_effect(
     return (seen * seen_effect + worst * max(seen_effect, most)) / (seen + worst)
 
 
+def or_ones(weights: np.ndarray | None, rows: int) -> np.ndarray:
+    """Return the weights (N,) of N rows, ones if all rows count equally.
+
+    >>> or_ones(None, 2).tolist()
+    [1.0, 1.0]
+    """
+    return np.ones(rows) if weights is None else weights
+
+
+def or_one(totals: np.ndarray) -> np.ndarray:
+    """Return totals to divide by: 1 in place of 0, of which every part is 0 too."""
+    return np.where(totals > 0, totals, 1)
+
+
+def class_shares(classes: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the share (N,) of each row in the weight of its class. `classes`: (N,) class numbers.
+
+    >>> class_shares(np.array([0, 1, 1]), np.array([5.0, 1.0, 3.0])).tolist()
+    [1.0, 0.25, 0.75]
+    """
+    weights = or_ones(weights, len(classes))
+    return weights / or_one(np.bincount(classes, weights))[classes]
+
+
 def kish_weights(weights: np.ndarray | None, codes: np.ndarray) -> np.ndarray | None:
     """Return weights (N,) that sum in each class to Kish's effective number of its rows, (sum w)² / sum w².
 
@@ -71,7 +95,7 @@ def kish_weights(weights: np.ndarray | None, codes: np.ndarray) -> np.ndarray | 
     if weights is None:
         return None
     sums, squares = np.bincount(codes, weights), np.bincount(codes, weights**2)
-    return weights * (sums / np.where(squares > 0, squares, 1))[codes]
+    return weights * (sums / or_one(squares))[codes]
 
 
 def mean_effect(
@@ -111,14 +135,12 @@ def mean_of_classes_effect(
     if group is None:
         return 1.0
     size = np.bincount(group)
-    given = np.ones(len(values)) if weights is None else weights
+    weights = or_ones(weights, len(values))
     if rows is not None:
-        values, classes, given = values[rows], classes[rows], given[rows]
+        values, classes, weights = values[rows], classes[rows], weights[rows]
     in_group = group if rows is None else group[rows]
-    counts = np.bincount(classes, given)
-    counts = np.where(counts > 0, counts, 1)
-    share = given / counts[classes]
-    mean = np.bincount(classes, values * given) / counts
+    share = class_shares(classes, weights)
+    mean = np.bincount(classes, values * weights) / or_one(np.bincount(classes, weights))
     of_group = np.bincount(in_group, share, len(size))
     copies = of_group**2  # in the worst case, rows of different classes in a group are hard to predict at the same time
     if rows is not None:
@@ -130,12 +152,11 @@ def macro_f1_effect(
     labels: np.ndarray, predicted: np.ndarray, classes: int, group: np.ndarray, weights: np.ndarray | None = None
 ) -> float:
     """Return the design effect of macro F1. `labels`, `predicted`: (N,) class numbers."""
-    given = np.ones(len(labels)) if weights is None else weights
-    rows = np.bincount(labels, given, classes) + np.bincount(predicted, given, classes)
-    rows = np.where(rows > 0, rows, 1)
+    weights = or_ones(weights, len(labels))
+    rows = or_one(np.bincount(labels, weights, classes) + np.bincount(predicted, weights, classes))
     hits = labels == predicted
-    f1 = 2 * np.bincount(labels[hits], given[hits], classes) / rows
-    of_label, of_predicted = given / rows[labels], given / rows[predicted]
+    f1 = 2 * np.bincount(labels[hits], weights[hits], classes) / rows
+    of_label, of_predicted = weights / rows[labels], weights / rows[predicted]
     influence = 2 * hits * of_label - f1[labels] * of_label - f1[predicted] * of_predicted
     share = of_label + of_predicted
     of_group = np.bincount(group, share)
@@ -163,9 +184,7 @@ def ranking_effect(
     """
     if group is None:
         return 1.0
-    given = np.ones(len(is_positive)) if weights is None else weights
-    of_class = np.bincount(is_positive, given, 2)
-    share = given / np.where(of_class > 0, of_class, 1)[is_positive.astype(np.int64)]
+    share = class_shares(is_positive.astype(np.int64), weights)
     groups = group.max() + 1
     by_class = np.bincount(group * 2 + is_positive, share, groups * 2).reshape(groups, 2)
     # The positive rows and the negative rows of a group have separate effects on the score, in opposite directions.
@@ -177,16 +196,16 @@ def auroc_influence(
 ) -> tuple[float, np.ndarray]:
     """Return the AUROC of `score` (N,) and the influence (N,) of each row. A pair of equal scores counts half."""
     levels, level = np.unique(-score, return_inverse=True)
-    given = np.ones(len(score)) if weights is None else weights
-    positives = np.bincount(level, is_positive * given, len(levels))
-    negatives = np.bincount(level, ~is_positive * given, len(levels))
+    weights = or_ones(weights, len(score))
+    positives = np.bincount(level, is_positive * weights, len(levels))
+    negatives = np.bincount(level, ~is_positive * weights, len(levels))
     positive_count, negative_count = positives.sum(), negatives.sum()
     below = (negative_count - (negatives.cumsum() - negatives / 2)) / negative_count
     above = (positives.cumsum() - positives / 2) / positive_count
     # `right`: for each row, the fraction of rows of the other class that are ranked correctly relative to the row.
     right = np.where(is_positive, below[level], above[level])
-    auroc = float(right[is_positive] @ given[is_positive] / positive_count)
-    return auroc, (right - auroc) * given * np.where(is_positive, 1 / positive_count, 1 / negative_count)
+    auroc = float(right[is_positive] @ weights[is_positive] / positive_count)
+    return auroc, (right - auroc) * weights * np.where(is_positive, 1 / positive_count, 1 / negative_count)
 
 
 def average_precision_influence(
@@ -194,13 +213,13 @@ def average_precision_influence(
 ) -> tuple[float, np.ndarray]:
     """Return the average precision of `score` (N,) and the influence (N,) of each row. Ties have one precision."""
     levels, level = np.unique(-score, return_inverse=True)
-    given = np.ones(len(score)) if weights is None else weights
-    positives = np.bincount(level, is_positive * given, len(levels))
-    hits, alerts = positives.cumsum(), np.bincount(level, given, len(levels)).cumsum()
-    alerts = np.where(alerts > 0, alerts, 1)  # of rows without weight
+    weights = or_ones(weights, len(score))
+    positives = np.bincount(level, is_positive * weights, len(levels))
+    hits, alerts = positives.cumsum(), np.bincount(level, weights, len(levels)).cumsum()
+    alerts = or_one(alerts)  # the first rows may have no weight
     precision = hits / alerts
     value = float((positives * precision).sum() / hits[-1])
     helped = (positives / alerts)[::-1].cumsum()[::-1]
     diluted = (positives * hits / alerts**2)[::-1].cumsum()[::-1]
     gain = is_positive * (precision[level] - value + helped[level])
-    return value, (gain - diluted[level]) * given / hits[-1]
+    return value, (gain - diluted[level]) * weights / hits[-1]

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from seqclf.evaluation.calibration import calibration_error
+from seqclf.evaluation.design_effect import or_one
 from seqclf.evaluation.ranking import RANKING_METRICS, ranking_metrics
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -110,7 +111,7 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     support, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
     # If a denominator is 0, the number of hits is 0 too, so a denominator of 1 gives the ratio 0.
     recall, precision, f1 = (
-        numerator / np.where(denominator > 0, denominator, 1)
+        numerator / or_one(denominator)
         for numerator, denominator in ((hits, support), (hits, predicted), (2 * hits, support + predicted))
     )
     # A class without labels and without predictions is left out, because it would lower the macro means.

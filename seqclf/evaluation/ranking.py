@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqclf.evaluation.design_effect import or_one, or_ones
+
 RANKING_METRICS = ("average_precision", "auroc")
 TINY = np.finfo(np.float64).tiny  # smaller numbers may be flushed to 0
 SURE = 1e-6  # below this sum of the other probabilities, 1 - p has lost digits
@@ -43,8 +45,8 @@ def ranking_counts(
     truth: np.ndarray, group: np.ndarray, group_count: int, weights: np.ndarray | None = None
 ) -> np.ndarray:
     """Return (2, G) rows or weights in each group, `truth` False first. `group`: (N,) number of each row's group."""
-    given = np.ones(len(truth)) if weights is None else weights
-    counts = [np.bincount(group[truth == side], given[truth == side], group_count) for side in (False, True)]
+    weights = or_ones(weights, len(truth))
+    counts = [np.bincount(group[truth == side], weights[truth == side], group_count) for side in (False, True)]
     return np.stack(counts).astype(np.float64)
 
 
@@ -57,19 +59,15 @@ def ranking_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
     true_alerts, false_alerts = positives.cumsum(axis=1), negatives.cumsum(axis=1)
     positive_total, negative_total = true_alerts[:, -1:], false_alerts[:, -1:]
     is_defined = ((positive_total > 0) & (negative_total > 0))[:, 0]
-    precision = true_alerts / _or_one(true_alerts + false_alerts)
+    precision = true_alerts / or_one(true_alerts + false_alerts)
     # `pairs`: number of pairs in which the positive row ranks above the negative row. A tie counts half.
     pairs = (negatives * (true_alerts - positives / 2)).sum(axis=1)
-    average_precision = (positives * precision).sum(axis=1) / _or_one(positive_total)[:, 0]
-    auroc = pairs / _or_one(positive_total * negative_total)[:, 0]
+    average_precision = (positives * precision).sum(axis=1) / or_one(positive_total)[:, 0]
+    auroc = pairs / or_one(positive_total * negative_total)[:, 0]
     return {
         "average_precision": np.where(is_defined, average_precision, np.nan),
         "auroc": np.where(is_defined, auroc, np.nan),
     }
-
-
-def _or_one(totals: np.ndarray) -> np.ndarray:
-    return np.where(totals > 0, totals, 1)
 
 
 def _average_precision_and_auroc(truth: np.ndarray, score: np.ndarray, weights: np.ndarray | None) -> dict[str, float]:

@@ -52,9 +52,8 @@ def weighted_limits(
     """
     # A cell holds all rows with the same truth and with the same levels in both rankings. The weight of a cell is the
     # sum of the weights of its rows.
-    given = np.ones(len(is_positive)) if counts is None else counts
     cells, cell = np.unique(np.stack([~is_positive, *levels]), axis=1, return_inverse=True)
-    counts = np.bincount(cell.reshape(-1), given)
+    counts = np.bincount(cell.reshape(-1), counts)
     positives = int((cells[0] == 0).sum())
     of_model, of_baseline = values(*_summed_by_level(counts[None].astype(np.float64), cells[1:], positives))
     # Merging levels changes the metric slightly. `shift` corrects the draws for this change.

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.design_effect import mean_effect
+from seqclf.evaluation.design_effect import effective_groups, mean_effect
 from seqclf.evaluation.intervals import Intervals, metric_intervals
 from seqclf.evaluation.metrics import Metrics, classification_metrics, confusion_matrix, confusion_metrics
 from seqclf.evaluation.scores import ScoredRows
@@ -53,7 +53,7 @@ class WeightedMetrics(Metrics):
         return cls(
             **vars(classification_metrics(labels, *given, predicted, weights)),
             weight=float(weights.sum()),
-            effective_rows=float(weights.sum() ** 2 / (weights @ weights)),
+            effective_rows=effective_groups(np.arange(len(weights)), weights),
             intervals=metric_intervals(labels, predicted, *given, group, weights=weights) if with_intervals else None,
         )
 

@@ -33,6 +33,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from seqclf.evaluation.design_effect import effective_groups
+
 SURE, AVERAGE, ROWS = STATEMENTS = ("sure", "average", "rows")  # the strongest first
 CANDIDATES = 20  # number of thresholds that are tested for a sure precision
 LOGIT_NOISE = 1e-4  # largest difference of a logit between PyTorch and ONNX Runtime, or between two batches
@@ -122,9 +124,8 @@ def unit_weights(is_counted: np.ndarray, group: np.ndarray | None, weights: np.n
 
 
 def effective_units(weights: np.ndarray, group: np.ndarray | None) -> float:
-    """Return Kish's effective number of the units of weights (N,), (sum u)² / sum u² for weights u of units, or 0."""
-    units = weights if group is None else np.bincount(group, weights)
-    return float(units.sum() ** 2 / (units @ units)) if units.any() else 0.0
+    """Return Kish's effective number of weighted units: groups, or rows without groups (see `effective_groups`)."""
+    return effective_groups(np.arange(len(weights)) if group is None else group, weights)
 
 
 def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:

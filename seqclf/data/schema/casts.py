@@ -364,3 +364,12 @@ class RowKey(NamedTuple):
         # Hashes are shifted by one bit, so that they fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
         return {name: f"CASE WHEN NOT {is_blank_sql(text)} THEN {value} END" for name, value in values.items()}
+
+
+def named_keys(*named: tuple[str, str, str | None]) -> list[RowKey]:
+    """Return the keys of (kind, option, column), without those whose option names no column.
+
+    >>> named_keys((WEIGHT, "data.weight", "amount"), (COST, "data.cost", None))
+    [RowKey(kind='weight of the row', option='data.weight', column='amount')]
+    """
+    return [RowKey(kind, option, column) for kind, option, column in named if column is not None]
